@@ -1,0 +1,39 @@
+#include "io/status.hpp"
+
+namespace colibri {
+
+std::string_view error_code_name(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::ok: return "ok";
+    case ErrorCode::invalid_input: return "invalid_input";
+    case ErrorCode::not_found: return "not_found";
+    case ErrorCode::corrupt: return "corrupt";
+    case ErrorCode::unsupported: return "unsupported";
+    case ErrorCode::io: return "io";
+    case ErrorCode::out_of_memory: return "out_of_memory";
+    case ErrorCode::capacity: return "capacity";
+    case ErrorCode::cancelled: return "cancelled";
+    case ErrorCode::timeout: return "timeout";
+    case ErrorCode::internal: return "internal";
+  }
+  return "unknown";
+}
+
+Status::Status(ErrorCode code, std::string message)
+    : state_(std::make_shared<State>(State{code, std::move(message), {}})) {}
+
+Status&& Status::at(std::string place) && {
+  if (state_) {
+    // A Status may have been copied: never change what another holder sees.
+    state_ = std::make_shared<State>(*state_);
+    state_->chain.insert(0, ": ").insert(0, place);
+  }
+  return std::move(*this);
+}
+
+std::string Status::to_string() const {
+  if (!state_) return "ok";
+  return state_->chain + state_->message;
+}
+
+}  // namespace colibri

@@ -1,0 +1,140 @@
+// Status and Result: how every layer from io upwards reports a failure.
+//
+// A Status is a code, one sentence, and a chain of places it passed through
+// (innermost first). The sentence is written as: static words, then values, then
+// what to do. Nothing here prints or throws. Checked arithmetic lives here too,
+// because sizes that come from files must never wrap before they are compared.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace colibri {
+
+enum class ErrorCode : std::uint8_t {
+  ok = 0,
+  invalid_input = 1,     // an argument, a request or a file content that breaks its rules
+  not_found = 2,         // a file, tensor, stage or name that does not exist
+  corrupt = 3,           // a checksum, a magic or a size that contradicts another
+  unsupported = 4,       // well-formed, but this version cannot do it
+  io = 5,                // the operating system refused or failed a read or write
+  out_of_memory = 6,     // a pool, a limit or the system has no room
+  capacity = 7,          // a request that can never fit what was configured
+  cancelled = 8,         // stopped on request
+  timeout = 9,           // a deadline passed
+  internal = 10,         // a bug in colibri
+};
+
+// The stable lower-case name of a code ("invalid_input"), as printed in results.
+std::string_view error_code_name(ErrorCode code) noexcept;
+
+class [[nodiscard]] Status {
+ public:
+  Status() noexcept = default;  // ok
+  Status(ErrorCode code, std::string message);
+
+  static Status ok() noexcept { return {}; }
+
+  bool is_ok() const noexcept { return !state_; }
+  explicit operator bool() const noexcept { return is_ok(); }
+  ErrorCode code() const noexcept { return state_ ? state_->code : ErrorCode::ok; }
+  // The sentence without the chain; empty when ok.
+  std::string_view message() const noexcept { return state_ ? std::string_view(state_->message) : std::string_view(); }
+
+  // Adds a place ("stage fetch", "file x.bin, offset 4096") to the chain.
+  Status&& at(std::string place) &&;
+  // "place: inner place: sentence"
+  std::string to_string() const;
+
+ private:
+  struct State {
+    ErrorCode code;
+    std::string message;
+    std::string chain;  // "outer: inner: "
+  };
+  std::shared_ptr<State> state_;
+};
+
+// Either a T or a Status that is not ok.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
+
+  bool is_ok() const noexcept { return value_.has_value(); }
+  explicit operator bool() const noexcept { return is_ok(); }
+  const Status& status() const& noexcept { return status_; }
+  Status&& status() && noexcept { return std::move(status_); }
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+#define COLIBRI_CONCAT_INNER(a, b) a##b
+#define COLIBRI_CONCAT(a, b) COLIBRI_CONCAT_INNER(a, b)
+
+// Returns the Status of `expression` from the enclosing function unless it is ok.
+#define COLIBRI_RETURN_IF_ERROR(expression)                                 \
+  do {                                                                      \
+    if (::colibri::Status colibri_status = (expression); !colibri_status) { \
+      return colibri_status;                                                \
+    }                                                                       \
+  } while (false)
+
+// Declares `lhs` from a Result, or returns its Status.
+#define COLIBRI_ASSIGN_OR_RETURN(lhs, expression) \
+  COLIBRI_ASSIGN_OR_RETURN_INNER(COLIBRI_CONCAT(colibri_result_, __LINE__), lhs, expression)
+#define COLIBRI_ASSIGN_OR_RETURN_INNER(result, lhs, expression) \
+  auto result = (expression);                                   \
+  if (!result) return std::move(result).status();               \
+  lhs = std::move(result).value()
+
+// Arithmetic that reports overflow as nullopt. Unsigned integers only.
+template <class T>
+constexpr std::optional<T> checked_add(T a, T b) noexcept {
+  static_assert(std::is_unsigned_v<T>);
+  T sum{};
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+template <class T>
+constexpr std::optional<T> checked_mul(T a, T b) noexcept {
+  static_assert(std::is_unsigned_v<T>);
+  T product{};
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+// The product of all factors, or nullopt on overflow.
+template <class T, class... Rest>
+constexpr std::optional<T> checked_product(T first, Rest... rest) noexcept {
+  std::optional<T> product = first;
+  ((product = product ? checked_mul<T>(*product, static_cast<T>(rest)) : product), ...);
+  return product;
+}
+
+// `value` rounded up to a multiple of `multiple` (a power of two is not required).
+template <class T>
+constexpr std::optional<T> checked_round_up(T value, T multiple) noexcept {
+  const T rest = value % multiple;
+  return rest == 0 ? std::optional<T>(value) : checked_add<T>(value, multiple - rest);
+}
+
+}  // namespace colibri
