@@ -1,0 +1,95 @@
+// Services: what the built-in stages share read-only, or own by convention stated per field.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <colibri/messages.hpp>
+#include <colibri/registry.hpp>
+
+#include "io/container/container.hpp"
+#include "kernels/kernel_table.hpp"
+
+namespace colibri {
+
+class Tokenizer;
+struct DenseWeights;
+
+// Where requests come from. Called by the read stage only.
+class RequestSource {
+ public:
+  enum class Pull : std::uint8_t { request, wait, end };
+  virtual ~RequestSource() = default;
+  // Fills `request` (possibly with request.error set). wait: nothing now, `notify` will be called later.
+  virtual Pull pull(Request& request) = 0;
+  // True when all requests exist already (a file): steps are then filled before they start.
+  virtual bool finite() const = 0;
+  // Asks for one call of `notify` (from any thread) when a pull would no longer wait.
+  virtual void on_ready(std::function<void()> notify) = 0;
+};
+
+// Where results go. Called by the write stage only.
+class ResultSink {
+ public:
+  virtual ~ResultSink() = default;
+  virtual Status result(RequestResult&& result) = 0;
+  virtual void piece(std::uint64_t /*index*/, std::string_view /*text*/) {}
+  // Results so far must survive a crash (called between steps and at the end).
+  virtual Status flush() = 0;
+};
+
+// Copies of intermediate values for `colibri trace` and `--trace-routing`. Called by stages in the order of
+// their work, from several threads: implementations lock. Rows are given with their sequence and position.
+class TraceRecorder {
+ public:
+  virtual ~TraceRecorder() = default;
+  virtual bool wants_values() const = 0;   // hidden states, moe inputs and outputs, logits
+  virtual bool wants_routing() const = 0;  // picks and weights
+  // name: "hidden_states.N", "moe_input.N", "moe_output.N", "router_logits.N", "logits"
+  virtual void values(std::string_view name, std::uint32_t layer, const Sequence& sequence, std::uint32_t position,
+                      std::span<const float> row) = 0;
+  virtual void routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence, std::uint32_t position,
+                       std::uint32_t layer, std::span<const std::uint32_t> experts,
+                       std::span<const float> weights) = 0;
+};
+
+// KV pages of all layers. Page p of layer l is at base + p * page_stride + l * layer_stride.
+struct KvRegion {
+  kernels::KvFormat format = kernels::KvFormat::f32;
+  std::byte* base = nullptr;
+  std::size_t page_stride = 0;
+  std::size_t layer_stride = 0;
+  std::uint32_t pages = 0;  // handed out by admit only
+};
+
+// Expert slots. `transit` of them are kept free of residents.
+struct SlotRegion {
+  std::byte* base = nullptr;   // 2 MiB-aligned
+  std::size_t stride = 0;
+  std::uint32_t slots = 0;
+  std::uint32_t transit = 1;
+};
+
+struct Services {
+  PlanInputs plan;
+  const Container* container = nullptr;
+  const kernels::KernelTable* kernels = nullptr;
+  const DenseWeights* dense = nullptr;
+  const Tokenizer* tokenizer = nullptr;   // null: token ids only
+  KvRegion kv;
+  SlotRegion slots;
+  std::span<Step> steps;                  // handed out by admit
+  std::span<HintBatch> hint_batches;      // handed out by route
+  RequestSource* source = nullptr;
+  ResultSink* sink = nullptr;
+  TraceRecorder* trace = nullptr;         // null: nothing is traced
+  std::function<void(Status)> fail_job;   // a failure that ends the job (full disk, broken device); thread-safe
+  std::function<void(std::string)> log;   // one line; thread-safe
+  std::function<bool()> stopping;         // true: admit nothing new, finish what runs
+};
+
+}  // namespace colibri

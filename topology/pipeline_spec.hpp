@@ -1,0 +1,119 @@
+// PipelineSpec: the pipeline that a config file declares, as plain data.
+//
+// parse_pipeline reads YAML, applies overrides and reports every problem at once;
+// check_pipeline proves that the graph can run. The runtime builds exactly this.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/status.hpp"
+#include "topology/stage_info.hpp"
+
+namespace colibri {
+
+// Where an effective value came from, for `check --dump` and error texts.
+struct Origin {
+  enum class Kind : std::uint8_t { default_value, file, environment, command_line } kind = Kind::default_value;
+  std::string file;  // or the variable's or flag's name
+  int line = 0;      // 1-based; 0: none
+  int column = 0;
+};
+
+// A size: a number of bytes, a share of what is available, the least possible, or automatic.
+struct SizeSetting {
+  enum class Kind : std::uint8_t { automatic, bytes, percent, minimum } kind = Kind::automatic;
+  std::uint64_t bytes = 0;
+  double percent = 0;
+  Origin origin;
+};
+
+struct MemorySpec {
+  SizeSetting static_pool, dynamic, scratch;  // kept as given; auto = what the model and steps need
+  SizeSetting experts;                        // expert slots: bytes, "25%" of all experts, min or auto
+};
+
+struct StepsSpec {
+  std::optional<std::uint32_t> max_rows;   // rows of a step; nullopt: auto
+  std::optional<std::uint32_t> wave_rows;  // rows of a wave; nullopt: auto
+  std::optional<std::uint32_t> in_flight;  // steps at a time; nullopt: auto
+  Origin max_rows_origin, wave_rows_origin, in_flight_origin;
+};
+
+struct StageSpec {
+  std::string name;
+  std::string kind;
+  std::optional<std::uint32_t> workers;    // threads that context.parallel may use; nullopt: all of the placement
+  std::optional<std::uint32_t> numa_node;
+  std::vector<std::uint32_t> cpus;         // empty: not given
+  std::map<std::string, std::pair<std::string, Origin>> params;  // only those given; text as in the file
+  Origin origin;
+};
+
+struct EdgeSpec {
+  std::string from_stage, from_port, to_stage, to_port;
+  std::optional<std::uint32_t> capacity;   // messages; nullopt: auto
+  Origin origin;
+};
+
+struct ProfileSpec {
+  std::string output;  // file for the JSON profile; empty: none
+  Origin origin;
+};
+
+struct PipelineSpec {
+  std::string name;  // file name, or "built-in"
+  std::optional<std::uint32_t> threads;  // worker threads of the default placement; nullopt: auto
+  Origin threads_origin;
+  MemorySpec memory;
+  StepsSpec steps;
+  std::vector<StageSpec> stages;  // in file order
+  std::vector<EdgeSpec> edges;
+  ProfileSpec profile;
+};
+
+// A value set from outside the file: path "stages.fetch.lanes", text "16".
+struct Override {
+  std::string path;
+  std::string value;
+  Origin origin;
+};
+
+// The kinds that may be used: built-in ones and the host's.
+using StageInfos = std::span<const StageInfo* const>;
+
+// All problems of one file, each as file:line:column: path: what; expected; nearest name.
+struct PipelineProblems {
+  std::vector<std::string> lines;
+  Status to_status() const;  // ok when there is none; else invalid_input with all lines
+};
+
+// Parses text. On problems returns them all in `problems` and an unusable spec.
+// Precedence: overrides in order (environment first, command line last), then the file, then defaults.
+PipelineSpec parse_pipeline(std::string_view yaml, std::string_view file_name, StageInfos kinds,
+                            std::span<const Override> overrides, PipelineProblems& problems);
+// COLIBRI_* variables as overrides: COLIBRI_STAGES_FETCH_LANES=16, COLIBRI_MEMORY_EXPERTS, COLIBRI_THREADS.
+std::vector<Override> overrides_from_environment(const char* const* environment);
+
+// Adds every problem of the graph: unknown kinds, ports, dangling or doubly fed ports, types, cycles.
+void check_pipeline(const PipelineSpec& spec, StageInfos kinds, PipelineProblems& problems);
+
+// Effective text of a stage's parameter: the given one, else the default of its StageInfo.
+std::string_view effective_param(const StageSpec& stage, const StageInfo& info, std::string_view name);
+
+std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds);
+
+// configs/batch.yaml, compiled in.
+std::string_view default_pipeline_yaml() noexcept;
+
+// "4GiB", "128KiB", "1000", "1.5GB" -> bytes. Overflow-safe.
+Result<std::uint64_t> parse_bytes(std::string_view text);
+std::string format_bytes(std::uint64_t bytes);  // "1.50 GiB"
+
+}  // namespace colibri

@@ -1,0 +1,77 @@
+// StageInfo: what a stage kind is, as plain constexpr data.
+//
+// One table per kind drives validation of config files, `colibri inspect`, the JSON
+// Schema, the documentation and the metric names. Nothing repeats what stands here.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+namespace colibri {
+
+// What travels over an edge. An edge joins ports of one type.
+enum class MessageType : std::uint8_t {
+  request,        // Sequence*: a parsed request, tokenized
+  wave,           // Wave*: rows of a step, on their way through the layers
+  step_done,      // Step*: all rows of the step were sampled
+  outcome,        // Outcome*: a finished result, or a streamed piece of one
+  demand,         // Visit*: experts that a wave needs now
+  visit,          // Visit*: all waves are routed, rows per expert are known
+  residual_copy,  // HintBatch*: residual rows for the predictor
+  hint,           // HintBatch*: experts that a later visit may need
+  expert,         // ExpertReady: a record lies in a slot
+  slot,           // a slot whose lease ended
+  expert_done,    // an expert's rows are computed
+  host,           // types of the host program
+};
+std::string_view message_type_name(MessageType type) noexcept;
+
+struct PortInfo {
+  std::string_view name;
+  MessageType type;
+  std::string_view help;
+  bool required = true;   // must be connected
+  bool many = false;      // inputs: several edges may end here
+  bool feedback = false;  // inputs: on a cycle on purpose; its capacity must hold all credits
+};
+
+enum class ParamType : std::uint8_t { boolean, integer, number, bytes, choice, text };
+
+struct ParamInfo {
+  std::string_view name;
+  ParamType type;
+  std::string_view unit;           // "rows", "bytes", "" ...
+  std::string_view default_value;  // as it would stand in a file; may be "auto" when allow_auto
+  double minimum = 0;
+  double maximum = std::numeric_limits<double>::infinity();
+  std::string_view choices = {};   // "none|next_router" for ParamType::choice
+  bool allow_auto = false;
+  bool while_running = false;      // may change while the pipeline runs
+  std::string_view help;
+};
+
+struct MetricInfo {
+  std::string_view name;  // base units in names: _seconds, _bytes, _total
+  std::string_view help;
+};
+
+struct StageInfo {
+  std::string_view kind;
+  std::string_view help;
+  std::span<const PortInfo> inputs;   // in order of priority: earlier ports are served first
+  std::span<const PortInfo> outputs;
+  std::span<const ParamInfo> params;
+  std::span<const MetricInfo> metrics;
+  // The most messages that one call of on_message, resume or end_of_input emits on any one output
+  // port. A call is made only when each output has that much room, so an emit never fails.
+  // 0: as many as the port's credits (the edge's capacity holds them all by construction).
+  std::uint32_t max_emits = 1;
+  bool source = false;  // has no input; resumed until it reports Wait::input
+};
+
+// Parameters that every stage has (documented once): workers, numa_node, cpus.
+std::span<const ParamInfo> common_stage_params() noexcept;
+
+}  // namespace colibri
