@@ -6,6 +6,7 @@
 // multiply-adds, so scalar, AVX2 and AVX-512 agree to the bit; the scalar one is the reference.
 // "Lane order" below means: element i goes to accumulator i % 16, in ascending i; the 16
 // accumulators are then added in ascending order, starting from accumulator 0.
+// (To the bit, except that the sign and payload of a NaN are not fixed.)
 //
 // Kernels never fail and never allocate; callers pass checked sizes. Thread-safe: calls on
 // disjoint outputs may run at the same time.
@@ -22,12 +23,15 @@
 namespace colibri::kernels {
 
 // Rows that were quantised for int8 weights: q = round_to_even(x / scale), scale = max|x| / 127
-// per row and group of 64 inputs (0 when all are 0; then q is 0).
+// per row and group of 64 inputs (0 when all are 0; then q is 0). A group that holds a NaN or an
+// infinity has q = 0 and scale NaN, so every output that uses it is NaN.
 struct QuantizedRows {
-  std::int8_t* values = nullptr;  // [rows, padded_inputs], the padding is 0
-  float* scales = nullptr;        // [rows, padded_inputs / 64]
+  std::int8_t* values = nullptr;    // [rows, padded_inputs], the padding is 0
+  float* scales = nullptr;          // [rows, padded_inputs / 64]
+  std::int32_t* offsets = nullptr;  // [rows, padded_inputs / 64]: -128 * the sum of the group's values, which
+                                    // undoes the + 128 of packed weights in an unsigned dot product
 };
-// Bytes needed for `rows` rows: values first, scales after (64-byte aligned parts).
+// Bytes needed for `rows` rows: values first, then scales and offsets (64-byte aligned parts).
 std::uint64_t quantized_rows_bytes(std::uint64_t rows, std::uint32_t inputs) noexcept;
 // Lays QuantizedRows over `memory` (64-byte aligned, quantized_rows_bytes).
 QuantizedRows quantized_rows_at(std::byte* memory, std::uint64_t rows, std::uint32_t inputs) noexcept;
@@ -37,13 +41,13 @@ QuantizedRows quantized_rows_at(std::byte* memory, std::uint64_t rows, std::uint
 // then acc = fma(float(s), x_scale * w_scale, acc).
 struct MatmulArgs {
   PackedMatrix weights;
-  const float* x = nullptr;             // [*, x_stride], used for f32 and bf16 weights
-  std::size_t x_stride = 0;             // in elements
-  QuantizedRows x_quantized;            // used for int8 weights; rows are padded_inputs apart
+  const float* x = nullptr;                  // [*, x_stride], used for f32 and bf16 weights
+  std::size_t x_stride = 0;                  // in elements
+  QuantizedRows x_quantized;                 // used for int8 weights; rows are padded_inputs apart
   const std::uint32_t* row_index = nullptr;  // [rows] or null
   std::uint32_t rows = 0;
-  float* y = nullptr;                   // [rows, y_stride]; only columns of the given panels are written,
-  std::size_t y_stride = 0;             // never a column >= outputs
+  float* y = nullptr;        // [rows, y_stride]; only columns of the given panels are written,
+  std::size_t y_stride = 0;  // never a column >= outputs
   std::uint32_t panel_begin = 0;
   std::uint32_t panel_end = 0;
 };
@@ -53,7 +57,8 @@ inline constexpr std::uint32_t kKvPagePositions = 16;
 
 // Keys and values of one layer in pages of 16 positions. Inside a page of a layer:
 //   K [kv_heads][head_dim][16 positions], then V [kv_heads][16 positions][head_dim].
-constexpr std::uint64_t kv_page_layer_bytes(KvFormat format, std::uint32_t kv_heads, std::uint32_t head_dim) noexcept {
+constexpr std::uint64_t kv_page_layer_bytes(KvFormat format, std::uint32_t kv_heads,
+                                            std::uint32_t head_dim) noexcept {
   return std::uint64_t{2} * kv_heads * kKvPagePositions * head_dim * (format == KvFormat::f32 ? 4 : 2);
 }
 
@@ -62,30 +67,31 @@ struct KvStoreArgs {
   KvFormat format = KvFormat::f32;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::byte* page = nullptr;      // this layer's part of the page that holds the position
-  std::uint32_t slot = 0;         // position % 16
-  const float* key = nullptr;     // [kv_heads, head_dim]
-  const float* value = nullptr;   // [kv_heads, head_dim]
+  std::byte* page = nullptr;     // this layer's part of the page that holds the position
+  std::uint32_t slot = 0;        // position % 16
+  const float* key = nullptr;    // [kv_heads, head_dim]
+  const float* value = nullptr;  // [kv_heads, head_dim]
 };
 
 // One query row against the positions max(0, position - window + 1) .. position (window 0: from 0).
 // Online softmax over pages in ascending order. Within a page: scores[16] by fma over d ascending, times
-// `scale`; masked positions have weight 0; running maximum; the weights' sum per lane (lane order at the
-// end); out[d] = fma(weight, V, out[d]) over positions ascending; at the end out / sum.
+// `scale`; masked positions are left out; running maximum; a factor c = exp(old max - new max) for what
+// is there already; per lane sum = fma(sum, c, weight), added in lane order at the end;
+// out[d] = out[d] * c, then fma(weight, V, out[d]) over positions ascending; at the end out / sum.
 struct AttentionArgs {
   KvFormat format = KvFormat::f32;
   std::uint32_t heads = 0;
-  std::uint32_t kv_heads = 0;     // heads % kv_heads == 0; head h uses kv head h / (heads / kv_heads)
+  std::uint32_t kv_heads = 0;  // heads % kv_heads == 0; head h uses kv head h / (heads / kv_heads)
   std::uint32_t head_dim = 0;
   float scale = 1.0F;
   std::uint32_t window = 0;
-  std::uint32_t position = 0;     // of the query row
-  const std::byte* kv_base = nullptr;       // page p of this layer is at kv_base + pages[p] * page_stride
+  std::uint32_t position = 0;          // of the query row
+  const std::byte* kv_base = nullptr;  // page p of this layer is at kv_base + pages[p] * page_stride
   std::size_t page_stride = 0;
-  const std::uint32_t* pages = nullptr;     // [position / 16 + 1]
-  const float* query = nullptr;   // [heads, head_dim]
-  float* out = nullptr;           // [heads, head_dim]
-  std::uint32_t kv_head_begin = 0;          // heads of these kv heads are computed
+  const std::uint32_t* pages = nullptr;  // [position / 16 + 1]
+  const float* query = nullptr;          // [heads, head_dim]
+  float* out = nullptr;                  // [heads, head_dim]
+  std::uint32_t kv_head_begin = 0;       // heads of these kv heads are computed
   std::uint32_t kv_head_end = 0;
 };
 
@@ -98,7 +104,7 @@ struct KernelTable {
 
   void (*matmul[kWeightFormats])(const MatmulArgs& args) noexcept;
 
-  // x [rows, x_stride] f32 -> out rows, see QuantizedRows; the rows out_row .. out_row + rows - 1 are written.
+  // x [rows, x_stride] f32 -> see QuantizedRows; the rows out_row .. out_row + rows - 1 of out are written.
   void (*quantize_rows)(const float* x, std::size_t x_stride, std::uint32_t rows, std::uint32_t inputs,
                         const QuantizedRows& out, std::uint32_t out_row) noexcept;
 
@@ -109,7 +115,9 @@ struct KernelTable {
   void (*silu_multiply)(const float* gate, const float* up, std::size_t n, float* out) noexcept;
 
   // Rotates the first 2 * half entries of one head by the angles of its position.
-  void (*rope)(float* head, const float* cosines, const float* sines, std::uint32_t half, RopePairing pairing) noexcept;
+  // For a pair (a, b): a' = fma(a, cos, -(b * sin)), b' = fma(b, cos, a * sin).
+  void (*rope)(float* head, const float* cosines, const float* sines, std::uint32_t half,
+               RopePairing pairing) noexcept;
 
   void (*kv_store)(const KvStoreArgs& args) noexcept;
   void (*attention)(const AttentionArgs& args) noexcept;
@@ -125,7 +133,8 @@ struct KernelTable {
   float (*sum_exp)(const float* x, float max, std::size_t n) noexcept;
   // out[i] = exp(x[i] - max). In place allowed.
   void (*exp_shifted)(const float* x, float max, std::size_t n, float* out) noexcept;
-  // The one exponential that all of the above use (relative error below 2e-7; 0 below -87.3, +inf above 88.7).
+  // The one exponential that all of the above use (relative error below 2e-7; 0 below -87.3, +inf
+  // above 88.7).
   float (*exp)(float x) noexcept;
 };
 

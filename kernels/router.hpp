@@ -15,7 +15,7 @@ enum class RouterScore : std::uint8_t {
   softmax_all = 0,     // softmax over all logits
   softmax_chosen = 1,  // selection by logit, softmax over the chosen ones
   sigmoid = 2,
-  sqrt_softplus = 3,   // sqrt(log(1 + exp(l)))
+  sqrt_softplus = 3,  // sqrt(log(1 + exp(l)))
 };
 enum class RouterGroups : std::uint8_t { none = 0, max = 1, sum_of_two_best = 2 };
 enum class RouterRenormalise : std::uint8_t { no = 0, yes = 1, with_epsilon = 2 };
@@ -28,8 +28,8 @@ struct RouterForm {
   float scale = 1.0F;
   std::uint32_t num_experts = 0;
   std::uint32_t num_experts_per_token = 0;
-  std::uint32_t num_groups = 1;         // num_experts % num_groups == 0
-  std::uint32_t groups_per_token = 1;   // groups that stay
+  std::uint32_t num_groups = 1;        // num_experts % num_groups == 0
+  std::uint32_t groups_per_token = 1;  // groups that stay
 };
 
 // Bytes of scratch that route_row needs.
@@ -37,13 +37,9 @@ std::uint64_t route_row_scratch_bytes(const RouterForm& form) noexcept;
 
 // logits [num_experts]; bias [num_experts] or null, added for selection only.
 // experts, weights [num_experts_per_token], in ascending expert id.
-// Returns false when a logit is NaN or infinite: the outputs are then unspecified.
+// Returns false when a logit is NaN or infinite: the outputs are then unspecified. Weights that sum to
+// zero are left at zero rather than renormalised to NaN.
 bool route_row(const KernelTable& table, const RouterForm& form, const float* logits, const float* bias,
                std::byte* scratch, std::uint32_t* experts, float* weights) noexcept;
-
-// Rotation tables: inverse frequencies [rotary_dim / 2] are computed by io/container's spec; here only
-// cos and sin of position * frequency, in double precision, rounded to f32 and times `factor`.
-void rope_angles(const double* inverse_frequencies, std::uint32_t half, std::uint32_t position, double factor,
-                 float* cosines, float* sines) noexcept;
 
 }  // namespace colibri::kernels
