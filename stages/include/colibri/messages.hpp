@@ -121,8 +121,9 @@ struct Outcome {
 struct Message {
   MessageType type = MessageType::host;
   std::uint8_t port = 0;        // input port at the receiver, set on delivery
+  bool last = false;            // demand: the visit's last wave is routed
   std::uint32_t first = 0;      // demand: first new expert; expert, expert_done: expert id; slot: slot
-  std::uint32_t count = 0;      // demand: number of new experts; expert: slot
+  std::uint32_t count = 0;      // demand: number of new experts, maybe 0; expert: slot
   void* object = nullptr;       // what MessageType says
   const std::byte* data = nullptr;  // expert: the record, null when its read failed
   Status* error = nullptr;      // expert: why data is null; owned by the receiver

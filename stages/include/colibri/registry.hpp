@@ -21,6 +21,8 @@ struct PlanInputs {
   std::uint32_t in_flight = 1;
   std::uint32_t threads = 1;
   kernels::KvFormat kv_format = kernels::KvFormat::f32;
+  // Effective text of a parameter of the stage whose memory is asked for.
+  std::function<std::string_view(std::string_view)> param;
 
   std::uint32_t waves_per_step() const noexcept { return (max_rows + wave_rows - 1) / wave_rows; }
   std::uint32_t wave_credits() const noexcept { return waves_per_step() * in_flight; }
