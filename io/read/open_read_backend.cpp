@@ -1,0 +1,96 @@
+// open_read_backend: checks the options and walks down the ladder from io_uring to pread.
+#include <algorithm>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "io/read/asio_backend.hpp"
+#include "io/read/fault_backend.hpp"
+#include "io/read/fault_lanes.hpp"
+#include "io/read/pread_backend.hpp"
+#include "io/read/read_backend.hpp"
+#include "io/read/read_files.hpp"
+#include "io/read/read_scheduler.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr std::uint32_t kDefaultUringLanes = 16;
+constexpr std::uint32_t kDefaultPreadLanes = 8;
+
+Status check_options(const ReadBackendOptions& options, const ReadBackend::OnComplete& on_complete) {
+  if (!on_complete) {
+    return Status(ErrorCode::invalid_input, "read backend needs a completion function; pass one");
+  }
+  if (options.lanes > kMaxReadLanes) {
+    return Status(ErrorCode::invalid_input, "too many read lanes: " + std::to_string(options.lanes) +
+                                                "; use at most " + std::to_string(kMaxReadLanes));
+  }
+  if (options.max_outstanding == 0 || options.inflight_bytes == 0 || options.read_bytes_max == 0) {
+    return Status(ErrorCode::invalid_input,
+                  "read limits must not be 0: max_outstanding " + std::to_string(options.max_outstanding) +
+                      ", inflight_bytes " + std::to_string(options.inflight_bytes) + ", read_bytes_max " +
+                      std::to_string(options.read_bytes_max) + "; set each to at least 1");
+  }
+  return Status::ok();
+}
+
+// Opens lanes of one kind for the scheduler, with the faults in between if there are any.
+Status attach_lanes(ReadScheduler& scheduler, bool uring, const ReadBackendOptions& options) {
+  const std::uint32_t count =
+      options.lanes != 0 ? options.lanes : (uring ? kDefaultUringLanes : kDefaultPreadLanes);
+  std::unique_ptr<FaultLanes> faults;
+  if (options.faults) faults = std::make_unique<FaultLanes>(options.faults, count, scheduler);
+  RawSink& sink = faults ? static_cast<RawSink&>(*faults) : scheduler;
+  std::unique_ptr<RawLanes> lanes;
+  if (uring) {
+    AsioLanesOptions asio_options{count, options.registered_region, options.log};
+    if (options.faults) {
+      asio_options.setup_error = options.faults->ring_setup_error;
+      asio_options.registration_error = options.faults->registration_error;
+    }
+    COLIBRI_ASSIGN_OR_RETURN(lanes, open_asio_lanes(scheduler.files(), asio_options, sink));
+  } else {
+    COLIBRI_ASSIGN_OR_RETURN(lanes, open_pread_lanes(scheduler.files(), count, sink));
+  }
+  if (faults) {
+    faults->attach(std::move(lanes));
+    lanes = std::move(faults);
+  }
+  scheduler.attach(std::move(lanes), count, uring ? "io_uring" : "pread");
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ReadBackend>> open_read_backend(std::span<const std::filesystem::path> paths,
+                                                       const ReadBackendOptions& options,
+                                                       ReadBackend::OnComplete on_complete) {
+  COLIBRI_RETURN_IF_ERROR(check_options(options, on_complete));
+  try {
+    const int direct_open_error = options.faults ? options.faults->direct_open_error : 0;
+    COLIBRI_ASSIGN_OR_RETURN(auto files,
+                             ReadFiles::open(paths, options.direct, options.log, direct_open_error));
+    auto scheduler = std::make_unique<ReadScheduler>(std::move(files), options, std::move(on_complete));
+    bool attached = false;
+    if (options.kind != ReadKind::pread) {
+      Status refused = attach_lanes(*scheduler, true, options);
+      if (!refused && options.kind == ReadKind::io_uring) return refused;
+      attached = refused.is_ok();
+      if (!attached && options.log) {
+        options.log(std::string(refused.message()) + "; reading with a pool of threads instead");
+      }
+    }
+    if (!attached) COLIBRI_RETURN_IF_ERROR(attach_lanes(*scheduler, false, options));
+    return std::unique_ptr<ReadBackend>(std::move(scheduler));
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorCode::out_of_memory,
+                  "no memory for the queue of reads: " + std::to_string(options.max_outstanding) +
+                      " entries; lower max_outstanding");
+  } catch (const std::system_error& error) {
+    return Status(ErrorCode::out_of_memory, std::string("a thread for reading was refused: ") + error.what() +
+                                                "; raise the limit (ulimit -u)");
+  }
+}
+
+}  // namespace colibri

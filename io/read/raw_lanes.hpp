@@ -1,0 +1,49 @@
+// RawLanes: single reads of the operating system, below retries, splitting and checksums.
+//
+// A lane carries one read at a time. The two implementations (io_uring and pread) and the
+// fault injector share this interface, so that everything above it, and above all the
+// retry logic, is written and exercised once. Internal to io/read.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace colibri {
+
+struct RawRead {
+  std::uint32_t file = 0;
+  std::uint64_t offset = 0;
+  std::byte* destination = nullptr;
+  std::uint64_t length = 0;
+  std::chrono::microseconds delay{0};  // wait this long first, without occupying other lanes
+};
+
+struct RawResult {
+  int error = 0;            // errno, 0 when the read gave bytes or found the end of the file
+  std::uint64_t bytes = 0;  // 0 with error 0: end of file
+};
+
+// Receives what lanes report, always on a thread of the lanes.
+class RawSink {
+ public:
+  virtual void on_read(std::uint32_t lane, const RawResult& result) = 0;
+  virtual void on_nudge() = 0;
+
+ protected:
+  ~RawSink() = default;
+};
+
+class RawLanes {
+ public:
+  // Only called when no lane carries a read. Joins the threads.
+  virtual ~RawLanes() = default;
+
+  // Starts a read on a free lane; never blocks, never calls the sink itself.
+  virtual void start(std::uint32_t lane, const RawRead& read) noexcept = 0;
+
+  // Has sink.on_nudge() called soon, at least once after this call.
+  virtual void nudge() noexcept = 0;
+};
+
+}  // namespace colibri

@@ -1,0 +1,255 @@
+#include "io/read/read_scheduler.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace colibri {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Status bad_request(std::string what, const ReadRequest& request) {
+  return Status(ErrorCode::invalid_input, "read request is not valid: " + std::move(what) + "; file " +
+                                              std::to_string(request.file) + ", offset " +
+                                              std::to_string(request.offset) + ", length " +
+                                              std::to_string(request.length) + "; check the page table");
+}
+
+Status closed() {
+  return Status(ErrorCode::cancelled, "read was not started because the backend is closing");
+}
+
+}  // namespace
+
+ReadScheduler::ReadScheduler(std::unique_ptr<ReadFiles> files, const ReadBackendOptions& options,
+                             OnComplete on_complete)
+    : files_(std::move(files)),
+      inflight_bytes_max_(options.inflight_bytes),
+      read_bytes_max_(
+          std::max(options.read_bytes_max - options.read_bytes_max % kReadAlignment, kReadAlignment)),
+      on_complete_(std::move(on_complete)),
+      queue_(options.max_outstanding) {}
+
+ReadScheduler::~ReadScheduler() {
+  std::unique_lock lock(mutex_);
+  refuse_and_cancel();
+  all_delivered_.wait(lock, [this] { return undelivered_ == 0; });
+  lock.unlock();
+  lanes_.reset();
+}
+
+void ReadScheduler::attach(std::unique_ptr<RawLanes> lanes, std::uint32_t lane_count, std::string_view name) {
+  lanes_ = std::move(lanes);
+  lane_states_.resize(lane_count);
+  free_lanes_.reserve(lane_count);
+  for (std::uint32_t lane = lane_count; lane-- > 0;) free_lanes_.push_back(lane);
+  constexpr std::string_view kModes[] = {"O_DIRECT", "buffered", "O_DIRECT and buffered"};
+  for (std::size_t i = 0; i < std::size(kModes); ++i) {
+    descriptions_[i] =
+        std::string(name) + ", " + std::string(kModes[i]) + ", " + std::to_string(lane_count) + " lanes";
+  }
+}
+
+Status ReadScheduler::check(const ReadRequest& request) const {
+  if (request.file >= files_->count()) return bad_request("no such file", request);
+  if (request.length == 0) return bad_request("no bytes", request);
+  if (request.destination == nullptr) return bad_request("no destination", request);
+  if (request.offset % kReadAlignment != 0 || request.length % kReadAlignment != 0 ||
+      reinterpret_cast<std::uintptr_t>(request.destination) % kReadAlignment != 0) {
+    return bad_request("offset, length and destination must be multiples of 4096", request);
+  }
+  const auto end = checked_add(request.offset, request.length);
+  if (!end || *end > static_cast<std::uint64_t>(INT64_MAX)) return bad_request("beyond any file", request);
+  if (request.chunk_hashes.empty()) return Status::ok();
+  if (request.chunk_bytes == 0 || request.chunk_bytes % kReadAlignment != 0) {
+    return bad_request("chunk size must be a multiple of 4096, found " + std::to_string(request.chunk_bytes),
+                       request);
+  }
+  const std::uint64_t chunks = request.payload_length / request.chunk_bytes +
+                               (request.payload_length % request.chunk_bytes != 0 ? 1 : 0);
+  if (request.payload_length > request.length || chunks != request.chunk_hashes.size()) {
+    return bad_request("payload of " + std::to_string(request.payload_length) + " bytes does not fit " +
+                           std::to_string(request.chunk_hashes.size()) + " checksums",
+                       request);
+  }
+  return Status::ok();
+}
+
+std::uint64_t ReadScheduler::piece_bytes(const ReadRequest& request) const {
+  if (request.chunk_hashes.empty()) return read_bytes_max_;
+  // Whole chunks, so that each piece can be verified by itself as soon as it is there.
+  return std::max(request.chunk_bytes, read_bytes_max_ - read_bytes_max_ % request.chunk_bytes);
+}
+
+Status ReadScheduler::submit(const ReadRequest& request) {
+  COLIBRI_RETURN_IF_ERROR(check(request));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return closed();
+  if (queue_.add(request) == RequestQueue::kNone) {
+    return Status(ErrorCode::out_of_memory, "too many reads are outstanding: the limit is " +
+                                                std::to_string(queue_.capacity()) +
+                                                "; wait for completions or raise max_outstanding");
+  }
+  ++undelivered_;
+  ++stats_.queued;
+  issue();
+  return Status::ok();
+}
+
+bool ReadScheduler::promote(std::uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t index = queue_.find(Line::hint, tag);
+  if (index == RequestQueue::kNone) return false;
+  queue_.move(index, Line::demand);
+  return true;
+}
+
+bool ReadScheduler::cancel(std::uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t index = queue_.find(Line::hint, tag);
+  if (index == RequestQueue::kNone) index = queue_.find(Line::demand, tag);
+  if (index == RequestQueue::kNone || queue_.entry(index).issued != 0) return false;
+  queue_.entry(index).failure = Status(ErrorCode::cancelled, "read was cancelled before it started");
+  queue_.move(index, Line::cancelled);
+  lanes_->nudge();
+  return true;
+}
+
+bool ReadScheduler::close(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  refuse_and_cancel();
+  return all_delivered_.wait_for(lock, limit, [this] { return undelivered_ == 0; });
+}
+
+void ReadScheduler::refuse_and_cancel() {
+  closed_ = true;
+  cancel_line(Line::hint);
+  cancel_line(Line::demand);
+  if (queue_.front(Line::cancelled) != RequestQueue::kNone) lanes_->nudge();
+}
+
+void ReadScheduler::cancel_line(Line line) {
+  while (queue_.front(line) != RequestQueue::kNone) {
+    const std::uint32_t index = queue_.front(line);
+    RequestQueue::Entry& entry = queue_.entry(index);
+    entry.failure = closed();
+    // With pieces in flight, the last of them completes the request.
+    queue_.move(index, entry.pieces_in_flight == 0 ? Line::cancelled : Line::none);
+  }
+}
+
+void ReadScheduler::issue() {
+  while (!free_lanes_.empty()) {
+    const std::uint32_t index = queue_.front();
+    if (index == RequestQueue::kNone) return;
+    RequestQueue::Entry& entry = queue_.entry(index);
+    const std::uint64_t length = std::min(piece_bytes(entry.request), entry.request.length - entry.issued);
+    if (inflight_bytes_ != 0 &&
+        length > inflight_bytes_max_ - std::min(inflight_bytes_, inflight_bytes_max_)) {
+      return;
+    }
+    if (inflight_bytes_ == 0) busy_since_ = Clock::now();
+    if (entry.issued == 0) {
+      entry.first_issue = Clock::now();
+      --stats_.queued;
+      ++stats_.in_flight;
+    }
+    const std::uint32_t lane = free_lanes_.back();
+    free_lanes_.pop_back();
+    lane_states_[lane].entry = index;
+    PieceRead& piece = lane_states_[lane].piece;
+    piece.assign(*files_, entry.request, entry.issued, length);
+    entry.issued += length;
+    ++entry.pieces_in_flight;
+    inflight_bytes_ += length;
+    if (entry.issued == entry.request.length) queue_.move(index, Line::none);
+    lanes_->start(lane, piece.next_read());
+  }
+}
+
+void ReadScheduler::on_read(std::uint32_t lane, const RawResult& result) {
+  PieceRead& piece = lane_states_[lane].piece;
+  const PieceRead::Step step = piece.on_result(result);
+  if (step == PieceRead::Step::again) {
+    lanes_->start(lane, piece.next_read());
+    return;
+  }
+  std::optional<ReadCompletion> completion;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t index = lane_states_[lane].entry;
+    RequestQueue::Entry& entry = queue_.entry(index);
+    entry.retries += piece.retries();
+    stats_.retries += piece.retries();
+    stats_.retried_bytes += piece.retried_bytes();
+    --entry.pieces_in_flight;
+    inflight_bytes_ -= piece.length();
+    if (inflight_bytes_ == 0) stats_.busy_seconds += seconds_since(busy_since_);
+    if (step == PieceRead::Step::failed) {
+      if (entry.failure.is_ok()) entry.failure = piece.failure();
+      queue_.move(index, Line::none);  // what is not issued yet never will be
+    }
+    if (entry.pieces_in_flight == 0 && entry.line == Line::none) completion = finish(index);
+    free_lanes_.push_back(lane);
+    issue();
+  }
+  if (completion) deliver(std::move(*completion));
+}
+
+void ReadScheduler::on_nudge() {
+  for (;;) {
+    std::optional<ReadCompletion> completion;
+    {
+      const std::lock_guard lock(mutex_);
+      const std::uint32_t index = queue_.front(Line::cancelled);
+      if (index == RequestQueue::kNone) return;
+      queue_.move(index, Line::none);
+      completion = finish(index);
+    }
+    deliver(std::move(*completion));
+  }
+}
+
+ReadCompletion ReadScheduler::finish(std::uint32_t index) {
+  RequestQueue::Entry& entry = queue_.entry(index);
+  ReadCompletion completion;
+  completion.tag = entry.request.tag;
+  completion.status = std::move(entry.failure);
+  completion.retries = entry.retries;
+  if (entry.issued == 0) {
+    --stats_.queued;
+  } else {
+    --stats_.in_flight;
+    completion.seconds = seconds_since(entry.first_issue);
+  }
+  if (completion.status.is_ok()) {
+    completion.bytes = entry.request.length;
+    stats_.bytes += completion.bytes;
+    ++stats_.reads;
+  } else {
+    ++(completion.status.code() == ErrorCode::cancelled ? stats_.cancelled : stats_.failed);
+  }
+  queue_.release(index);
+  return completion;
+}
+
+void ReadScheduler::deliver(ReadCompletion&& completion) {
+  on_complete_(std::move(completion));
+  const std::lock_guard lock(mutex_);
+  if (--undelivered_ == 0) all_delivered_.notify_all();
+}
+
+ReadStats ReadScheduler::stats() const {
+  const std::lock_guard lock(mutex_);
+  ReadStats stats = stats_;
+  if (inflight_bytes_ != 0) stats.busy_seconds += seconds_since(busy_since_);
+  return stats;
+}
+
+std::string_view ReadScheduler::description() const {
+  return descriptions_[static_cast<std::size_t>(files_->direct_state())];
+}
+
+}  // namespace colibri
