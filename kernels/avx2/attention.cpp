@@ -1,0 +1,14 @@
+// AVX2 attention over pages of f32 or bf16 keys and values.
+#include "kernels/vector/attention.hpp"
+
+#include "kernels/avx2/avx2_kernels.hpp"
+#include "kernels/avx2/lanes.hpp"
+
+namespace colibri::kernels::avx2 {
+
+void attention(const AttentionArgs& args) noexcept {
+  args.format == KvFormat::f32 ? Attention<Lanes, float>::run(args)
+                               : Attention<Lanes, std::uint16_t>::run(args);
+}
+
+}  // namespace colibri::kernels::avx2

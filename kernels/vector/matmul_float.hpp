@@ -1,0 +1,52 @@
+// Vector body of the f32 and bf16 matrix products: broadcast one input of each row, load
+// sixteen weights of each panel, one fused multiply-add per accumulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/vector/row_tiles.hpp"
+
+namespace colibri::kernels {
+namespace {
+
+template <class L, class Weight>
+struct FloatTile {
+  static constexpr int kRows = L::kTileRows;
+  static constexpr int kAccumulators = L::kTileAccumulators;
+  static constexpr int kMaxPanels = 8;
+
+  template <int kTileRows, int kPanels>
+  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
+                   std::uint32_t panel) {
+    const float* x[kTileRows];
+    for (int r = 0; r < kTileRows; ++r) {
+      x[r] = args.x + std::size_t{source_row(args, row + static_cast<std::uint32_t>(r))} * args.x_stride;
+    }
+    const Weight* weights = reinterpret_cast<const Weight*>(args.weights.data + panel * panel_bytes);
+    const std::size_t panel_elements = panel_bytes / sizeof(Weight);
+
+    L sums[kTileRows][kPanels];
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 16
+      for (int p = 0; p < kPanels; ++p) sums[r][p] = L::zero();
+    }
+    const std::uint32_t inputs = args.weights.inputs;
+    for (std::size_t k = 0; k < inputs; ++k, weights += kPanelOutputs) {
+      L w[kPanels];
+#pragma GCC unroll 16
+      for (int p = 0; p < kPanels; ++p) w[p] = L::load(weights + p * panel_elements);
+#pragma GCC unroll 16
+      for (int r = 0; r < kTileRows; ++r) {
+        const L value = L::all(x[r][k]);
+#pragma GCC unroll 16
+        for (int p = 0; p < kPanels; ++p) sums[r][p] = L::fma(value, w[p], sums[r][p]);
+      }
+    }
+    store_tile(args, row, panel, sums);
+  }
+};
+
+}  // namespace
+}  // namespace colibri::kernels
