@@ -1,0 +1,15 @@
+// sample: final norm, output head, and what each request asked for: tokens, scores or embeddings.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <colibri/registry.hpp>
+
+namespace colibri {
+
+extern const StageInfo kSampleInfo;
+std::unique_ptr<Stage> create_sample();
+std::uint64_t sample_memory_bytes(const PlanInputs& inputs);
+
+}  // namespace colibri
