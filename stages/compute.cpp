@@ -1,0 +1,254 @@
+// compute: expert-major. All rows of the step that picked an expert go through it in one go.
+//
+// Records arrive while the visit is still being routed; nothing is computed before its last
+// wave has left `route`, since only then an expert's rows are complete. Then the shared
+// expert goes first (reads are under way meanwhile), and the others in order of arrival,
+// which puts residents first. Ready experts are computed in batches: see expert_batch.hpp.
+#include "stages/compute.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <colibri/services.hpp>
+
+#include "stages/dense_weights.hpp"
+#include "stages/expert_batch.hpp"
+#include "stages/memory_cursor.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr PortInfo kInputs[] = {
+    {"visits", MessageType::visit, "visits whose rows per expert are complete"},
+    {"experts", MessageType::expert, "records in memory, leased to a visit"},
+};
+constexpr PortInfo kOutputs[] = {
+    {"done", MessageType::expert_done, "experts whose rows are computed"},
+    {"released", MessageType::slot, "slots that are no longer needed"},
+};
+constexpr MetricInfo kMetrics[] = {
+    {"experts_total", "experts computed, once a visit"},
+    {"rows_total", "rows of all experts"},
+    {"batches_total", "batches of experts computed together"},
+    {"multiply_adds_total", "multiply-adds in the three matrices"},
+};
+enum Output : std::uint32_t { kDone, kReleased };
+constexpr std::uint32_t kNoSlot = 0xffffffffU;
+
+class Compute final : public Stage {
+ public:
+  Status start(StageContext& context) override {
+    context_ = &context;
+    services_ = &context.services();
+    spec_ = services_->plan.spec;
+    batch_rows_ = ExpertBatch::rows_limit(services_->plan.max_rows, spec_->num_experts_per_token);
+    MemoryCursor memory(context.memory());
+    batch_.lay_out(memory, spec_->weight_dtype, batch_rows_, widest_ffn(*spec_));
+    visits_.resize(services_->steps.size() * 2);
+    for (ActiveVisit& active : visits_) active.ready.reserve(spec_->num_experts + 1);
+    experts_ = context.counter("experts_total");
+    rows_ = context.counter("rows_total");
+    batches_ = context.counter("batches_total");
+    multiply_adds_ = context.counter("multiply_adds_total");
+    return {};
+  }
+
+  Wait on_message(Message& message, Emitter& out) override {
+    Visit& visit = *message.visit();
+    ActiveVisit& active = active_of(visit);
+    if (message.type == MessageType::visit) {
+      active.visit = &visit;
+      active.complete = true;
+      if (visit.step->shared_out != nullptr) {
+        active.ready.insert(active.ready.begin() + static_cast<std::ptrdiff_t>(active.next),
+                            {.expert = spec_->num_experts, .slot = kNoSlot});
+      }
+    } else {
+      if (message.error != nullptr) {
+        const std::unique_ptr<Status> error(message.error);
+        visit.expert_status[message.first] = *error;
+      }
+      active.ready.push_back({.expert = message.first, .slot = message.count, .record = message.data});
+    }
+    static_cast<void>(out);
+    return has_work() ? Wait::input : Wait::none;
+  }
+
+  Wait resume(Emitter& out) override {
+    compute_batch(out);
+    return has_work() ? Wait::output_space : Wait::none;
+  }
+
+  static std::uint32_t widest_ffn(const ModelSpec& spec) noexcept {
+    return std::max(spec.intermediate_size, spec.shared_expert.intermediate_size);
+  }
+
+ private:
+  struct Ready {
+    std::uint32_t expert;
+    std::uint32_t slot;
+    const std::byte* record = nullptr;
+    std::uint32_t rows_done = 0;
+  };
+  struct ActiveVisit {
+    Visit* visit = nullptr;
+    bool complete = false;
+    std::vector<Ready> ready;  // in order of arrival
+    std::size_t next = 0;      // first one not computed
+    std::uint32_t computed = 0;
+  };
+
+  ActiveVisit& active_of(const Visit& visit) {
+    return visits_[visit.step->slot * 2 + static_cast<std::size_t>(&visit - visit.step->visits)];
+  }
+
+  bool has_work() const {
+    return std::any_of(visits_.begin(), visits_.end(),
+                       [](const ActiveVisit& active) { return active.complete && active.next < active.ready.size(); });
+  }
+
+  // The oldest complete visit with a ready expert.
+  ActiveVisit* oldest() {
+    ActiveVisit* best = nullptr;
+    for (ActiveVisit& active : visits_) {
+      if (!active.complete || active.next == active.ready.size()) continue;
+      if (best == nullptr || active.visit->serial < best->visit->serial) best = &active;
+    }
+    return best;
+  }
+
+  void compute_batch(Emitter& out) {
+    ActiveVisit* active = oldest();
+    if (active == nullptr) return;
+    Visit& visit = *active->visit;
+    pieces_.clear();
+    const std::size_t first = active->next;
+    std::uint32_t rows_left = batch_rows_;
+    std::size_t at = first;
+    bool shared = false;
+    while (at < active->ready.size() && rows_left > 0) {
+      Ready& ready = active->ready[at];
+      const std::uint32_t total = rows_of(visit, ready.expert);
+      const std::uint32_t rows = std::min(total - ready.rows_done, rows_left);
+      const bool readable = ready.record != nullptr || ready.expert == spec_->num_experts;
+      if (readable && rows > 0) add_piece(visit, ready, rows);
+      shared |= ready.expert == spec_->num_experts;
+      ready.rows_done += rows;
+      rows_left -= rows;
+      if (ready.rows_done < total) break;
+      ++at;
+    }
+    batch_.run(*context_, *services_->kernels, pieces_);
+    if (shared) gate_shared(visit);
+    batches_->add(1);
+    for (std::size_t i = first; i < at; ++i) finish(visit, *active, active->ready[i], out);
+    active->next = at;
+    retire(*active);
+  }
+
+  std::uint32_t rows_of(const Visit& visit, std::uint32_t expert) const {
+    if (expert == spec_->num_experts) return visit.step->rows;
+    return visit.row_offsets[expert + 1] - visit.row_offsets[expert];
+  }
+
+  void add_piece(const Visit& visit, const Ready& ready, std::uint32_t rows) {
+    const Step& step = *visit.step;
+    ExpertPiece piece;
+    piece.x = step.normed;
+    piece.x_quantized = step.normed_quantized;
+    piece.rows = rows;
+    if (ready.expert == spec_->num_experts) {
+      const FfnMatrices& shared = services_->dense->layers[visit.layer].shared;
+      piece.gate = shared.gate;
+      piece.up = shared.up;
+      piece.down = shared.down;
+      piece.first_row = ready.rows_done;
+      piece.out = step.shared_out + std::size_t{ready.rows_done} * spec_->hidden_size;
+    } else {
+      const ExpertMatrices expert = expert_matrices(services_->container->layout(), ready.record);
+      piece.gate = expert.gate;
+      piece.up = expert.up;
+      piece.down = expert.down;
+      const std::uint32_t place = visit.row_offsets[ready.expert] + ready.rows_done;
+      piece.row_index = visit.row_list + place;
+      piece.out = step.expert_out + std::size_t{place} * spec_->hidden_size;
+    }
+    rows_->add(rows);
+    multiply_adds_->add(std::uint64_t{3} * rows * piece.gate.inputs * piece.gate.outputs);
+    pieces_.push_back(piece);
+  }
+
+  // Rows of the shared expert computed in this batch, times sigmoid(w . x).
+  void gate_shared(const Visit& visit) {
+    const float* gate = services_->dense->layers[visit.layer].shared_gate;
+    if (gate == nullptr) return;
+    const kernels::KernelTable& table = *services_->kernels;
+    const Step& step = *visit.step;
+    const std::size_t hidden = spec_->hidden_size;
+    for (const ExpertPiece& piece : pieces_) {
+      if (piece.row_index != nullptr) continue;
+      for (std::uint32_t i = 0; i < piece.rows; ++i) {
+        const float logit = table.dot(gate, step.normed + (piece.first_row + i) * hidden, hidden);
+        const float factor = 1.0F / (1.0F + table.exp(-logit));
+        float* row = piece.out + i * hidden;
+        for (std::size_t h = 0; h < hidden; ++h) row[h] *= factor;
+      }
+    }
+  }
+
+  void finish(Visit& visit, ActiveVisit& active, const Ready& ready, Emitter& out) {
+    out.emit(kDone, {.type = MessageType::expert_done, .first = ready.expert, .object = &visit});
+    if (ready.slot != kNoSlot) out.emit(kReleased, {.type = MessageType::slot, .first = ready.slot});
+    experts_->add(1);
+    ++active.computed;
+  }
+
+  // After the last expert of a visit its place is free for the visit that reuses the object.
+  void retire(ActiveVisit& active) {
+    const std::uint32_t expected = active.visit->expert_count + (active.visit->step->shared_out != nullptr ? 1 : 0);
+    if (active.computed < expected) return;
+    active.visit = nullptr;
+    active.complete = false;
+    active.ready.clear();
+    active.next = 0;
+    active.computed = 0;
+  }
+
+  StageContext* context_ = nullptr;
+  const Services* services_ = nullptr;
+  const ModelSpec* spec_ = nullptr;
+  std::uint32_t batch_rows_ = 0;
+  ExpertBatch batch_;
+  std::vector<ActiveVisit> visits_;  // [steps, 2]
+  std::vector<ExpertPiece> pieces_;
+  Counter *experts_ = nullptr, *rows_ = nullptr, *batches_ = nullptr, *multiply_adds_ = nullptr;
+};
+
+}  // namespace
+
+const StageInfo kComputeInfo = {
+    .kind = "compute",
+    .help = "runs each expert over all rows of the step that picked it",
+    .inputs = kInputs,
+    .outputs = kOutputs,
+    .params = {},
+    .metrics = kMetrics,
+    .max_emits = 0,
+};
+
+std::unique_ptr<Stage> create_compute() { return std::make_unique<Compute>(); }
+
+std::uint64_t compute_memory_bytes(const PlanInputs& inputs) {
+  MemoryCursor measure;
+  ExpertBatch batch;
+  batch.lay_out(measure, inputs.spec->weight_dtype,
+                ExpertBatch::rows_limit(inputs.max_rows, inputs.spec->num_experts_per_token),
+                Compute::widest_ffn(*inputs.spec));
+  return measure.used();
+}
+
+}  // namespace colibri

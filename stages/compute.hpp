@@ -1,0 +1,14 @@
+// compute: the FFN of an expert over all rows of the step that picked it.
+#pragma once
+
+#include <memory>
+
+#include <colibri/registry.hpp>
+
+namespace colibri {
+
+extern const StageInfo kComputeInfo;
+std::unique_ptr<Stage> create_compute();
+std::uint64_t compute_memory_bytes(const PlanInputs& inputs);
+
+}  // namespace colibri

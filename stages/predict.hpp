@@ -1,0 +1,14 @@
+// predict: guesses which experts the next MoE layer will need.
+#pragma once
+
+#include <memory>
+
+#include <colibri/registry.hpp>
+
+namespace colibri {
+
+extern const StageInfo kPredictInfo;
+std::unique_ptr<Stage> create_predict();
+std::uint64_t predict_memory_bytes(const PlanInputs& inputs);
+
+}  // namespace colibri

@@ -1,0 +1,88 @@
+// SlotTable: which expert record lies in which slot, who leases it, who may stay.
+//
+// Pure bookkeeping without memory or I/O, owned by `fetch`. A slot is free, being read, or
+// holds a record. After its last lease ends, a record either stays (its layer is below its
+// quota, or it is likelier to be used at the next visit than the layer's worst resident,
+// which then goes) or is dropped: bypass. `transit` slots are never given to residents, so
+// a demand can always make progress. No global LRU: over a cyclic layer order its hit rate
+// is near zero.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace colibri {
+
+class SlotTable {
+ public:
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+  enum class State : std::uint8_t { free, reading, landed };
+
+  struct Slot {
+    std::uint32_t record = kNone;  // moe ordinal * experts + expert
+    State state = State::free;
+    std::uint32_t leases = 0;
+    bool resident = false;         // counted in its layer's quota
+    bool hinted = false;           // read for a hint whose visit has not passed; not evictable
+    std::uint64_t visit = 0;       // key of the visit it was read for
+  };
+
+  // layers: number of MoE layers. transit >= 1, slots >= transit.
+  SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, std::uint32_t transit);
+
+  std::uint32_t record_of(std::uint32_t layer_ordinal, std::uint32_t expert) const noexcept {
+    return layer_ordinal * experts_ + expert;
+  }
+  std::uint32_t layer_of(std::uint32_t record) const noexcept { return record / experts_; }
+  // The slot that holds or reads the record, or kNone. O(1).
+  std::uint32_t find(std::uint32_t record) const noexcept { return slot_of_[record]; }
+  const Slot& slot(std::uint32_t index) const noexcept { return slots_[index]; }
+  std::uint32_t free_slots() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
+  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+  std::uint32_t residents() const noexcept { return residents_; }
+  std::uint32_t hinted_slots() const noexcept { return hinted_; }
+
+  // Takes a free slot for a read of `record`; kNone when none is free.
+  std::uint32_t begin_read(std::uint32_t record, std::uint64_t visit, bool hinted);
+  void landed(std::uint32_t slot) noexcept { slots_[slot].state = State::landed; }
+  // A failed read: the slot is free again and the record absent.
+  void failed(std::uint32_t slot);
+  void lease(std::uint32_t slot) noexcept {
+    ++slots_[slot].leases;
+    clear_hint(slot);
+  }
+  // Ends one lease; after the last one the record stays or goes, as explained above.
+  void release(std::uint32_t slot);
+  // The visit that a hint was for has passed without a demand: the record stays or goes.
+  void hint_passed(std::uint32_t slot);
+
+  // Usage: call once per visit of a layer, then for each expert that it used.
+  void begin_visit(std::uint32_t layer_ordinal);
+  void used(std::uint32_t record) noexcept { uses_[record] += 1.0F; }
+  // Probability that the record is used at the next visit of its layer.
+  double probability(std::uint32_t record) const noexcept;
+
+ private:
+  void clear_hint(std::uint32_t slot) noexcept {
+    hinted_ -= slots_[slot].hinted ? 1 : 0;
+    slots_[slot].hinted = false;
+  }
+  void settle(std::uint32_t slot);
+  void free_slot(std::uint32_t slot);
+  std::uint32_t worst_resident(std::uint32_t layer) const noexcept;
+
+  std::uint32_t experts_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> slot_of_;               // [records]
+  std::vector<std::uint32_t> quota_;                 // [layers]
+  std::vector<std::vector<std::uint32_t>> resident_slots_;  // [layers]
+  std::uint32_t residents_ = 0;
+  std::uint32_t hinted_ = 0;
+  std::vector<float> uses_;                          // [records] decayed
+  std::vector<float> visits_;                        // [layers] decayed
+};
+
+}  // namespace colibri

@@ -1,0 +1,14 @@
+// transfer: brings a record to the memory of the stage that computes with it.
+#pragma once
+
+#include <memory>
+
+#include <colibri/registry.hpp>
+
+namespace colibri {
+
+extern const StageInfo kTransferInfo;
+std::unique_ptr<Stage> create_transfer();
+std::uint64_t transfer_memory_bytes(const PlanInputs& inputs);
+
+}  // namespace colibri
