@@ -1,0 +1,161 @@
+// Throughput of the kernels on one core, per variant: matrix products at several row
+// counts, attention, quantisation. `items_per_second` counts operations (a multiply and an
+// add are two), so 250G means 250 GOP/s.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_table.hpp"
+
+namespace colibri::kernels {
+namespace {
+
+struct FreeMemory {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+using Bytes = std::unique_ptr<std::byte, FreeMemory>;
+
+Bytes aligned_bytes(std::uint64_t size) {
+  return Bytes(static_cast<std::byte*>(std::aligned_alloc(64, (size + 63) / 64 * 64)));
+}
+
+std::vector<float> random_values(std::size_t n) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+// W [1024, 2048]
+void matmul(benchmark::State& state, const KernelTable& table, WeightFormat format) {
+  constexpr std::uint32_t kOutputs = 1024;
+  constexpr std::uint32_t kInputs = 2048;
+  const std::uint32_t rows = static_cast<std::uint32_t>(state.range(0));
+  const PackedShape shape = packed_shape(format, kOutputs, kInputs);
+  const Bytes packed = aligned_bytes(shape.bytes);
+  const std::vector<float> weights = random_values(std::size_t{kPanelOutputs} * kInputs);
+  for (std::uint32_t panel = 0; panel < shape.panels; ++panel) {
+    pack_panel(format, weights.data(), kPanelOutputs, kInputs, packed.get() + panel * shape.panel_bytes);
+  }
+  const std::vector<float> x = random_values(std::size_t{rows} * kInputs);
+  const Bytes quantized = aligned_bytes(quantized_rows_bytes(rows, kInputs));
+  std::vector<float> y(std::size_t{rows} * kOutputs);
+
+  MatmulArgs args;
+  args.weights = {.format = format, .outputs = kOutputs, .inputs = kInputs, .data = packed.get()};
+  args.x = x.data();
+  args.x_stride = kInputs;
+  args.x_quantized = quantized_rows_at(quantized.get(), rows, kInputs);
+  args.rows = rows;
+  args.y = y.data();
+  args.y_stride = kOutputs;
+  args.panel_end = shape.panels;
+  table.quantize_rows(x.data(), kInputs, rows, kInputs, args.x_quantized, 0);
+  for (auto _ : state) {
+    table.matmul[static_cast<int>(format)](args);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * 2 * rows * std::int64_t{kOutputs} * kInputs);
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(shape.bytes));
+}
+
+void quantize(benchmark::State& state, const KernelTable& table) {
+  constexpr std::uint32_t kInputs = 2048;
+  const std::vector<float> x = random_values(kInputs);
+  const Bytes memory = aligned_bytes(quantized_rows_bytes(1, kInputs));
+  const QuantizedRows rows = quantized_rows_at(memory.get(), 1, kInputs);
+  for (auto _ : state) {
+    table.quantize_rows(x.data(), kInputs, 1, kInputs, rows, 0);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * kInputs);
+}
+
+void silu(benchmark::State& state, const KernelTable& table) {
+  const std::vector<float> x = random_values(4096);
+  std::vector<float> y(x.size());
+  for (auto _ : state) {
+    table.silu_multiply(x.data(), x.data(), x.size(), y.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(x.size()));
+}
+
+// One query row of 32 heads over 4 kv heads of 128 channels, at the given position.
+void attention(benchmark::State& state, const KernelTable& table, KvFormat format) {
+  constexpr std::uint32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128;
+  const std::uint32_t position = static_cast<std::uint32_t>(state.range(0));
+  const std::uint32_t page_count = position / kKvPagePositions + 1;
+  const std::uint64_t page_bytes = kv_page_layer_bytes(format, kKvHeads, kHeadDim);
+  const Bytes memory = aligned_bytes(page_bytes * page_count);
+  const std::vector<float> row = random_values(kKvHeads * kHeadDim);
+  std::vector<std::uint32_t> pages(page_count);
+  for (std::uint32_t p = 0; p < page_count * kKvPagePositions; ++p) {
+    const std::uint32_t page = pages[p / kKvPagePositions] = p / kKvPagePositions;
+    table.kv_store({.format = format,
+                    .kv_heads = kKvHeads,
+                    .head_dim = kHeadDim,
+                    .page = memory.get() + page * page_bytes,
+                    .slot = p % kKvPagePositions,
+                    .key = row.data(),
+                    .value = row.data()});
+  }
+  const std::vector<float> query = random_values(kHeads * kHeadDim);
+  std::vector<float> out(query.size());
+  AttentionArgs args;
+  args.format = format;
+  args.heads = kHeads;
+  args.kv_heads = kKvHeads;
+  args.head_dim = kHeadDim;
+  args.scale = 0.088F;
+  args.position = position;
+  args.kv_base = memory.get();
+  args.page_stride = page_bytes;
+  args.pages = pages.data();
+  args.query = query.data();
+  args.out = out.data();
+  args.kv_head_end = kKvHeads;
+  for (auto _ : state) {
+    table.attention(args);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * 4 * kHeads * std::int64_t{kHeadDim} * (position + 1));
+}
+
+void register_variant(const KernelTable& table) {
+  const std::string name(table.name);
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64}) {
+    const std::string label = "matmul_" + std::string(weight_format_name(format)) + "/" + name;
+    auto* bench = benchmark::RegisterBenchmark(
+        label.c_str(), [&table, format](benchmark::State& state) { matmul(state, table, format); });
+    for (const int rows : {1, 2, 4, 8, 16, 64, 256}) bench->Arg(rows);
+  }
+  for (const KvFormat format : {KvFormat::f32, KvFormat::bf16}) {
+    const std::string label = (format == KvFormat::f32 ? "attention_f32/" : "attention_bf16/") + name;
+    benchmark::RegisterBenchmark(
+        label.c_str(), [&table, format](benchmark::State& state) { attention(state, table, format); })
+        ->Arg(100)
+        ->Arg(1000);
+  }
+  benchmark::RegisterBenchmark(("quantize_rows/" + name).c_str(),
+                               [&table](benchmark::State& state) { quantize(state, table); });
+  benchmark::RegisterBenchmark(("silu_multiply/" + name).c_str(),
+                               [&table](benchmark::State& state) { silu(state, table); });
+}
+
+}  // namespace
+}  // namespace colibri::kernels
+
+int main(int argc, char** argv) {
+  for (const colibri::kernels::KernelTable* table : colibri::kernels::all_kernel_tables()) {
+    if (table->supported()) colibri::kernels::register_variant(*table);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+}
