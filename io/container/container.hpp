@@ -41,6 +41,7 @@ struct DenseTensor {
   std::uint32_t columns = 0;  // inputs
   std::uint64_t offset = 0;  // from the start of the dense payload, 64-byte aligned
   std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;  // xxh3-64 of the bytes
 };
 
 // Where one expert record lies. Layer is the model's layer index, not the ordinal among MoE layers.
@@ -67,6 +68,7 @@ class Container {
   virtual std::span<const std::filesystem::path> expert_files() const noexcept = 0;
   virtual ExpertRecord record(std::uint32_t layer, std::uint32_t expert) const noexcept = 0;
   virtual std::uint64_t expert_bytes() const noexcept = 0;  // sum of record lengths
+  virtual std::uint64_t page_table_bytes() const noexcept = 0;  // memory held by the chunk hashes
   // tokenizer.json of the model, or empty when it has none.
   virtual std::filesystem::path tokenizer_path() const = 0;
   // SHA-256 of model_spec.json in hex: names the model in journals and state files.

@@ -23,6 +23,9 @@ inline constexpr std::uint32_t kMaxExperts = 4096;
 inline constexpr std::uint32_t kMaxHiddenSize = 1U << 17;
 inline constexpr std::uint32_t kMaxVocabSize = 1U << 22;
 inline constexpr std::uint32_t kMaxSequenceLength = 1U << 24;
+inline constexpr std::uint32_t kMaxIntermediateSize = 1U << 20;
+inline constexpr std::uint32_t kMaxProjectionSize = 1U << 20;  // heads * head_dim
+inline constexpr std::uint32_t kMaxChunkSize = 1U << 26;
 
 enum class QkNorm : std::uint8_t { none, per_head, full_width };
 

@@ -1,0 +1,82 @@
+// Reading and writing of manifest.json.
+#include "io/container/manifest.hpp"
+
+#include <algorithm>
+
+#include "io/container/container.hpp"
+#include "io/container/container_files.hpp"
+#include "io/container/strict_json.hpp"
+
+namespace colibri {
+namespace {
+
+using nlohmann::ordered_json;
+
+Status damaged(const std::string& source, const std::string& what) {
+  return {ErrorCode::corrupt, "damaged manifest: " + source + ": " + what + "; convert the model again"};
+}
+
+int hex_value(char digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+  return -1;
+}
+
+// False when the value is no lower-case hex of 32 bytes.
+bool parse_digest(const nlohmann::json& value, Sha256Digest& digest) {
+  if (!value.is_string()) return false;
+  const auto& hex = value.get_ref<const std::string&>();
+  if (hex.size() != 2 * digest.size()) return false;
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const int high = hex_value(hex[2 * i]);
+    const int low = hex_value(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    digest[i] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string manifest_to_json(const Manifest& manifest) {
+  ordered_json files = ordered_json::array();
+  for (const ManifestFile& file : manifest.files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", to_hex(file.sha256)}});
+  }
+  const ordered_json document = {
+      {"version", kContainerVersion},
+      {"files", std::move(files)},
+      {"chunk_tree", {{"records", manifest.expert_records}, {"root", to_hex(manifest.chunk_tree_root)}}},
+  };
+  return document.dump(2) + "\n";
+}
+
+Result<Manifest> manifest_from_json(std::string_view text, const std::string& source) {
+  COLIBRI_ASSIGN_OR_RETURN(const nlohmann::json document, parse_strict_json(text, source));
+  try {
+    if (const auto& version = document.at("version"); version != kContainerVersion) {
+      return Status(ErrorCode::unsupported, "unknown version of the manifest: " + source + ", expected " +
+                                                std::to_string(kContainerVersion) + ", found " + version.dump());
+    }
+    Manifest manifest;
+    for (const nlohmann::json& entry : document.at("files")) {
+      ManifestFile file;
+      file.name = entry.at("name").get<std::string>();
+      file.bytes = entry.at("bytes").get<std::uint64_t>();
+      // Only names that a container can have: the manifest must not lead to a file elsewhere.
+      if (std::find(kListedFiles.begin(), kListedFiles.end(), file.name) == kListedFiles.end()) {
+        return damaged(source, "it lists the unknown file " + entry.at("name").dump());
+      }
+      if (!parse_digest(entry.at("sha256"), file.sha256)) return damaged(source, "wrong sha256 of " + file.name);
+      manifest.files.push_back(std::move(file));
+    }
+    const nlohmann::json& tree = document.at("chunk_tree");
+    manifest.expert_records = tree.at("records").get<std::uint64_t>();
+    if (!parse_digest(tree.at("root"), manifest.chunk_tree_root)) return damaged(source, "wrong chunk_tree root");
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    return damaged(source, error.what());
+  }
+}
+
+}  // namespace colibri
