@@ -13,16 +13,16 @@
 namespace colibri {
 
 struct Machine {
-  std::vector<std::uint32_t> cpus;          // logical CPUs in the affinity mask
-  double cpu_quota = 0;                     // CPUs allowed by the cgroup; 0: no limit
+  std::vector<std::uint32_t> cpus;  // logical CPUs in the affinity mask
+  double cpu_quota = 0;             // CPUs allowed by the cgroup; 0: no limit
   std::uint32_t numa_nodes = 1;
-  std::uint64_t memory_available = 0;       // MemAvailable
-  std::uint64_t memory_limit_free = 0;      // cgroup limit minus use; 0: no limit
-  std::string cpu_quota_origin;             // "cgroup cpu.max", "" ...
+  std::uint64_t memory_available = 0;   // MemAvailable
+  std::uint64_t memory_limit_free = 0;  // cgroup limit minus use; 0: no limit
+  std::string cpu_quota_origin;         // "cgroup cpu.max", "" ...
   std::string memory_limit_origin;
 
-  std::uint32_t default_threads() const noexcept;          // min(affinity, quota rounded up), at least 1
-  std::uint64_t usable_memory() const noexcept;            // 80 % of min(available, limit - use)
+  std::uint32_t default_threads() const noexcept;  // min(affinity, quota rounded up), at least 1
+  std::uint64_t usable_memory() const noexcept;    // 80 % of min(available, limit - use)
 };
 
 // Reads the running machine. `root` lets tests point at a copied /proc and /sys.

@@ -4,6 +4,8 @@
 // check_pipeline proves that the graph can run. The runtime builds exactly this.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,7 +22,12 @@ namespace colibri {
 
 // Where an effective value came from, for `check --dump` and error texts.
 struct Origin {
-  enum class Kind : std::uint8_t { default_value, file, environment, command_line } kind = Kind::default_value;
+  enum class Kind : std::uint8_t {
+    default_value,
+    file,
+    environment,
+    command_line
+  } kind = Kind::default_value;
   std::string file;  // or the variable's or flag's name
   int line = 0;      // 1-based; 0: none
   int column = 0;
@@ -49,17 +56,20 @@ struct StepsSpec {
 struct StageSpec {
   std::string name;
   std::string kind;
-  std::optional<std::uint32_t> workers;    // threads that context.parallel may use; nullopt: all of the placement
+  std::optional<std::uint32_t>
+      workers;  // threads that context.parallel may use; nullopt: all of the placement
   std::optional<std::uint32_t> numa_node;
-  std::vector<std::uint32_t> cpus;         // empty: not given
+  std::vector<std::uint32_t> cpus;                               // empty: not given
   std::map<std::string, std::pair<std::string, Origin>> params;  // only those given; text as in the file
-  Origin origin;
+  Origin origin;                                                 // of the name
+  Origin kind_origin, workers_origin, numa_node_origin, cpus_origin;
 };
 
 struct EdgeSpec {
   std::string from_stage, from_port, to_stage, to_port;
-  std::optional<std::uint32_t> capacity;   // messages; nullopt: auto
+  std::optional<std::uint32_t> capacity;  // messages; nullopt: auto
   Origin origin;
+  Origin from_origin, to_origin, capacity_origin;
 };
 
 struct ProfileSpec {
@@ -68,7 +78,7 @@ struct ProfileSpec {
 };
 
 struct PipelineSpec {
-  std::string name;  // file name, or "built-in"
+  std::string name;                      // file name, or "built-in"
   std::optional<std::uint32_t> threads;  // worker threads of the default placement; nullopt: auto
   Origin threads_origin;
   MemorySpec memory;
@@ -91,10 +101,22 @@ using StageInfos = std::span<const StageInfo* const>;
 // All problems of one file, each as file:line:column: path: what; expected; nearest name.
 struct PipelineProblems {
   std::vector<std::string> lines;
+  // Adds "<where>: path: what". A line that is there already is not repeated; past kMaximumProblems only
+  // the fact that there are more is kept.
+  void add(const Origin& origin, std::string_view path, std::string_view what);
   Status to_status() const;  // ok when there is none; else invalid_input with all lines
 };
+inline constexpr std::size_t kMaximumProblems = 200;
 
-// Parses text. On problems returns them all in `problems` and an unusable spec.
+// Limits on a file, checked before anything is built from it.
+inline constexpr std::size_t kMaximumPipelineBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaximumStages = 256;
+inline constexpr std::size_t kMaximumEdges = 4096;
+// What the rings of an edge can hold.
+inline constexpr std::uint32_t kMaximumEdgeCapacity = 65534;
+
+// Parses text. On problems returns them all in `problems`, and a spec that holds what could be understood:
+// fit for check_pipeline, which then adds the problems of the graph, but not to be run.
 // Precedence: overrides in order (environment first, command line last), then the file, then defaults.
 PipelineSpec parse_pipeline(std::string_view yaml, std::string_view file_name, StageInfos kinds,
                             std::span<const Override> overrides, PipelineProblems& problems);
@@ -104,10 +126,20 @@ std::vector<Override> overrides_from_environment(const char* const* environment)
 // Adds every problem of the graph: unknown kinds, ports, dangling or doubly fed ports, types, cycles.
 void check_pipeline(const PipelineSpec& spec, StageInfos kinds, PipelineProblems& problems);
 
+// How many messages of each type circulate at most, by MessageType; 0: unknown, nothing is checked.
+using MessageCredits = std::array<std::uint32_t, kMessageTypes>;
+// Adds a problem for each edge on a cycle whose capacity is below the credits of its message type: an emit
+// on a cycle must never wait. The runtime calls this once it knows the sizes of the model and the steps.
+void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds, const MessageCredits& credits,
+                           PipelineProblems& problems);
+
 // Effective text of a stage's parameter: the given one, else the default of its StageInfo.
 std::string_view effective_param(const StageSpec& stage, const StageInfo& info, std::string_view name);
 
+// The graph in Graphviz's language.
 std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds);
+// Every effective value with its origin as a comment; itself a file that parses to the same values.
+std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds);
 
 // configs/batch.yaml, compiled in.
 std::string_view default_pipeline_yaml() noexcept;

@@ -4,6 +4,7 @@
 // Schema, the documentation and the metric names. Nothing repeats what stands here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -26,13 +27,15 @@ enum class MessageType : std::uint8_t {
   expert_done,    // an expert's rows are computed
   host,           // types of the host program
 };
+inline constexpr std::size_t kMessageTypes = static_cast<std::size_t>(MessageType::host) + 1;
 std::string_view message_type_name(MessageType type) noexcept;
 
 struct PortInfo {
   std::string_view name;
   MessageType type;
   std::string_view help;
-  bool required = true;   // must be connected
+  bool required = true;   // must be connected; an output that is not required is never waited for:
+                          // its stage looks at Emitter::room and drops what does not fit
   bool many = false;      // inputs: several edges may end here
   bool feedback = false;  // inputs: on a cycle on purpose; its capacity must hold all credits
 };
@@ -46,9 +49,9 @@ struct ParamInfo {
   std::string_view default_value;  // as it would stand in a file; may be "auto" when allow_auto
   double minimum = 0;
   double maximum = std::numeric_limits<double>::infinity();
-  std::string_view choices = {};   // "none|next_router" for ParamType::choice
+  std::string_view choices = {};  // "none|next_router" for ParamType::choice
   bool allow_auto = false;
-  bool while_running = false;      // may change while the pipeline runs
+  bool while_running = false;  // may change while the pipeline runs
   std::string_view help;
 };
 
@@ -60,7 +63,7 @@ struct MetricInfo {
 struct StageInfo {
   std::string_view kind;
   std::string_view help;
-  std::span<const PortInfo> inputs;   // in order of priority: earlier ports are served first
+  std::span<const PortInfo> inputs;  // in order of priority: earlier ports are served first
   std::span<const PortInfo> outputs;
   std::span<const ParamInfo> params;
   std::span<const MetricInfo> metrics;

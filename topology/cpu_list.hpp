@@ -1,0 +1,21 @@
+// Lists of CPUs as Linux writes them: "0-3,8".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/status.hpp"
+
+namespace colibri {
+
+// Ascending CPU numbers. Refuses an empty list, a CPU named twice, and numbers above kMaximumCpu.
+Result<std::vector<std::uint32_t>> parse_cpu_list(std::string_view text);
+inline constexpr std::uint32_t kMaximumCpu = 8191;
+
+// The shortest form: ranges of neighbours.
+std::string format_cpu_list(std::span<const std::uint32_t> ascending);
+
+}  // namespace colibri

@@ -1,0 +1,102 @@
+// Name lookup and strongly connected components (Tarjan).
+#include "topology/pipeline_graph.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "topology/problem_text.hpp"
+
+namespace colibri {
+namespace {
+
+class Components {
+ public:
+  explicit Components(std::vector<std::vector<int>> next)
+      : next_(std::move(next)),
+        order_(next_.size(), kUnresolved),
+        low_(next_.size(), 0),
+        component_(next_.size(), kUnresolved) {}
+
+  std::vector<int> find() {
+    for (std::size_t stage = 0; stage < next_.size(); ++stage) {
+      if (order_[stage] == kUnresolved) visit(stage);
+    }
+    return std::move(component_);
+  }
+
+ private:
+  // As deep as there are stages: at most kMaximumStages from a file.
+  void visit(std::size_t stage) {
+    order_[stage] = low_[stage] = clock_++;
+    open_.push_back(stage);
+    for (const int target : next_[stage]) {
+      const auto to = static_cast<std::size_t>(target);
+      if (order_[to] == kUnresolved) {
+        visit(to);
+        low_[stage] = std::min(low_[stage], low_[to]);
+      } else if (component_[to] == kUnresolved) {
+        low_[stage] = std::min(low_[stage], order_[to]);
+      }
+    }
+    if (low_[stage] != order_[stage]) return;
+    for (std::size_t member = next_.size(); member != stage;) {
+      member = open_.back();
+      open_.pop_back();
+      component_[member] = components_;
+    }
+    ++components_;
+  }
+
+  std::vector<std::vector<int>> next_;
+  std::vector<int> order_, low_, component_;
+  std::vector<std::size_t> open_;
+  int clock_ = 0;
+  int components_ = 0;
+};
+
+}  // namespace
+
+int find_port(std::span<const PortInfo> ports, std::string_view name) noexcept {
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    if (ports[i].name == name) return static_cast<int>(i);
+  }
+  return kUnresolved;
+}
+
+PipelineGraph resolve_pipeline(const PipelineSpec& spec, StageInfos kinds) {
+  PipelineGraph graph;
+  std::map<std::string_view, int> index;
+  for (const StageSpec& stage : spec.stages) {
+    index.emplace(stage.name, static_cast<int>(graph.infos.size()));
+    graph.infos.push_back(find_kind(kinds, stage.kind));
+  }
+  const auto find_stage = [&](std::string_view name) {
+    const auto found = index.find(name);
+    return found == index.end() ? kUnresolved : found->second;
+  };
+  for (const EdgeSpec& edge : spec.edges) {
+    ResolvedEdge resolved{.from_stage = find_stage(edge.from_stage), .to_stage = find_stage(edge.to_stage)};
+    const auto info_of = [&](int stage) {
+      return stage == kUnresolved ? nullptr : graph.infos[static_cast<std::size_t>(stage)];
+    };
+    if (const StageInfo* info = info_of(resolved.from_stage)) {
+      resolved.from_port = find_port(info->outputs, edge.from_port);
+    }
+    if (const StageInfo* info = info_of(resolved.to_stage)) {
+      resolved.to_port = find_port(info->inputs, edge.to_port);
+    }
+    graph.edges.push_back(resolved);
+  }
+  return graph;
+}
+
+std::vector<int> strong_components(const PipelineGraph& graph, bool with_feedback) {
+  std::vector<std::vector<int>> next(graph.infos.size());
+  for (const ResolvedEdge& edge : graph.edges) {
+    if (!edge.complete() || (!with_feedback && graph.input(edge).feedback)) continue;
+    next[static_cast<std::size_t>(edge.from_stage)].push_back(edge.to_stage);
+  }
+  return Components(std::move(next)).find();
+}
+
+}  // namespace colibri

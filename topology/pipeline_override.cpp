@@ -1,0 +1,136 @@
+// Overrides: their paths, and COLIBRI_* variables.
+//
+// A variable does not say where a stage's name ends (COLIBRI_STAGES_ROUTE_NODE0_MODE), so its
+// path keeps the underscores ("stages.route_node0_mode") until the stages of the file are known.
+#include "topology/pipeline_override.hpp"
+
+#include <algorithm>
+
+#include "topology/pipeline_settings.hpp"
+#include "topology/problem_text.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr std::string_view kPrefix = "COLIBRI_";
+
+std::string variable_of(std::string_view path) {
+  std::string name(kPrefix);
+  for (const char c : path) {
+    name += c == '.' ? '_' : (c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c);
+  }
+  return name;
+}
+
+// Every path that can be set in this file, with the documented settings first.
+std::vector<std::string> settable_paths(const YamlNode& root, StageInfos kinds) {
+  std::vector<std::string> paths;
+  for (const SettingInfo& setting : pipeline_settings()) paths.push_back(setting.path());
+  const YamlEntry* stages = root.find("stages");
+  if (stages == nullptr) return paths;
+  for (const YamlEntry& stage : stages->value.entries) {
+    const std::string prefix = "stages." + stage.key + ".";
+    paths.push_back(prefix + "kind");
+    for (const ParamInfo& param : common_stage_params()) paths.push_back(prefix + std::string(param.name));
+    const YamlEntry* kind = stage.value.find("kind");
+    const StageInfo* info = kind == nullptr ? nullptr : find_kind(kinds, kind->value.text);
+    if (info == nullptr) continue;  // reported with the file
+    for (const ParamInfo& param : info->params) paths.push_back(prefix + std::string(param.name));
+  }
+  return paths;
+}
+
+// The value at a path that is known to be settable; null when a section of it is no map, which is
+// reported with the file.
+YamlNode* node_at_path(YamlNode& root, std::string_view path, const Origin& origin) {
+  YamlNode* node = &root;
+  for (;;) {
+    if (node->kind == YamlNode::Kind::empty) node->kind = YamlNode::Kind::map;
+    if (node->kind != YamlNode::Kind::map) return nullptr;
+    const std::size_t dot = path.find('.');
+    const std::string key(path.substr(0, dot));
+    YamlEntry* entry = node->find(key);
+    if (entry == nullptr) {
+      node->entries.push_back({key, origin, {}});
+      entry = &node->entries.back();
+      entry->value.origin = origin;
+    }
+    if (dot == std::string_view::npos) return &entry->value;
+    node = &entry->value;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+void report_unknown(const Override& override, bool from_variable, const std::vector<std::string>& paths,
+                    PipelineProblems& problems) {
+  if (override.path.starts_with("edges.") || override.path == "edges") {
+    problems.add(override.origin, override.path,
+                 "edges cannot be set from outside; expected them in the file");
+    return;
+  }
+  std::vector<std::string> names;
+  for (const std::string& path : paths) names.push_back(from_variable ? variable_of(path) : path);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string example = from_variable ? "COLIBRI_MEMORY_EXPERTS or COLIBRI_STAGES_<NAME>_<PARAMETER>"
+                                            : "memory.experts or stages.<name>.<parameter>";
+  problems.add(override.origin, from_variable ? std::string_view() : std::string_view(override.path),
+               "unknown setting; expected one such as " + example +
+                   suggest_name(from_variable ? override.origin.file : override.path, views));
+}
+
+}  // namespace
+
+void apply_overrides(YamlNode& root, StageInfos kinds, std::span<const Override> overrides,
+                     PipelineProblems& problems) {
+  for (const Override& override : overrides) {
+    const bool from_variable = override.origin.kind == Origin::Kind::environment;
+    // Made anew each time: an earlier override may have changed a stage's kind.
+    const std::vector<std::string> paths = settable_paths(root, kinds);
+    std::vector<std::string_view> matches;
+    for (const std::string& path : paths) {
+      if (from_variable ? variable_of(path) == variable_of(override.path) : path == override.path) {
+        matches.push_back(path);
+      }
+    }
+    if (matches.empty()) {
+      report_unknown(override, from_variable, paths, problems);
+      continue;
+    }
+    if (matches.size() > 1) {
+      problems.add(override.origin, "",
+                   "means any of " + join_names(matches) + "; expected --set with one of them");
+      continue;
+    }
+    if (YamlNode* node = node_at_path(root, matches.front(), override.origin)) {
+      *node = YamlNode{.kind = YamlNode::Kind::scalar, .text = override.value, .origin = override.origin};
+    }
+  }
+}
+
+std::vector<Override> overrides_from_environment(const char* const* environment) {
+  std::vector<Override> overrides;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::size_t equals = entry.find('=');
+    if (!entry.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    const std::string_view name = entry.substr(0, equals);
+    std::string path(name.substr(kPrefix.size()));
+    std::transform(path.begin(), path.end(), path.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    // Other variables of ours (COLIBRI_KERNELS, ...) are not settings of a pipeline.
+    bool in_namespace = path.starts_with("stages_");
+    for (const SettingInfo& setting : pipeline_settings()) {
+      in_namespace |= setting.section.empty() ? path == setting.param.name
+                                              : path.starts_with(std::string(setting.section) + "_");
+    }
+    if (!in_namespace) continue;
+    // The section is the first word; only settings without a section have none.
+    if (const std::size_t underscore = path.find('_'); underscore != std::string::npos)
+      path[underscore] = '.';
+    overrides.push_back({std::move(path), std::string(entry.substr(equals + 1)),
+                         Origin{Origin::Kind::environment, std::string(name)}});
+  }
+  return overrides;
+}
+
+}  // namespace colibri
