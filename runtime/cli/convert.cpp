@@ -1,0 +1,95 @@
+// colibri convert: a Hugging Face checkpoint folder to a container.
+#include "io/checkpoint/convert.hpp"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "runtime/cli/progress.hpp"
+#include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/verb.hpp"
+#include "topology/pipeline_spec.hpp"
+
+namespace colibri::cli {
+namespace {
+
+constexpr std::uint64_t kMaxChunkBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kChunkStep = 4096;
+
+struct ConvertArguments {
+  std::string checkpoint;
+  std::string output;
+  std::string weights = "auto";
+  std::string chunk = "128KiB";
+  bool force = false;
+};
+
+// Empty when `text` is a chunk size; else what is wrong with it, as CLI11 wants it.
+std::string check_chunk(const std::string& text) {
+  const Result<std::uint64_t> bytes = parse_bytes(text);
+  if (!bytes) return bytes.status().to_string();
+  if (*bytes < kChunkStep || *bytes > kMaxChunkBytes || *bytes % kChunkStep != 0) {
+    return "the chunk size must be a multiple of 4KiB from 4KiB to 1GiB: " + text;
+  }
+  return {};
+}
+
+void print_summary(const ConvertReport& report, const std::string& output, Console& console) {
+  console.print("converted " + report.spec.family + " to " + output + ": dense " +
+                format_bytes(report.dense_bytes) + ", experts " + format_bytes(report.expert_bytes) + "\n");
+}
+
+ExitStatus run_convert(const ConvertArguments& arguments, VerbContext& context) {
+  const auto signals = StopSignals::start();
+  if (!signals) return context.fail(signals.status());
+  const StopSignals& stop = **signals;
+
+  Progress progress(context.console, "convert", ProgressUnit::bytes);
+  ConvertOptions options;
+  options.weights = arguments.weights;
+  options.chunk_bytes = static_cast<std::uint32_t>(parse_bytes(arguments.chunk).value());
+  options.force = arguments.force;
+  options.log = [&context](const std::string& line) { context.console.info("convert: " + line); };
+  options.progress = [&progress](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  options.cancelled = [&stop] { return stop.received() != 0; };
+
+  const Result<ConvertReport> report = convert_checkpoint(arguments.checkpoint, arguments.output, options);
+  progress.finish();
+  if (!report && report.status().code() == ErrorCode::cancelled && stop.received() != 0) {
+    context.console.error("convert: stopped by a signal; the same command goes on where this one ended");
+    return exit_status_of_signal(stop.received());
+  }
+  if (!report) return context.fail(Status(report.status()).at("convert"));
+  print_summary(*report, arguments.output, context.console);
+  return ExitStatus::ok;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = app.add_subcommand("convert", "Convert a Hugging Face checkpoint to a colibri container");
+  verb->footer(
+      "The checkpoint is checked as a whole before anything is written. Conversion needs less than\n"
+      "1 GiB of memory; when it was interrupted, the same command goes on.\n\n"
+      "Examples:\n"
+      "  colibri convert ~/models/Qwen3-30B-A3B model\n"
+      "  colibri convert ~/models/Mixtral-8x7B model --weights int8 --chunk 256KiB");
+  auto arguments = std::make_shared<ConvertArguments>();
+  verb->add_option("CHECKPOINT_DIR", arguments->checkpoint, "Folder with config.json and safetensors files")
+      ->required();
+  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")->required();
+  verb->add_option("--weights", arguments->weights,
+                   "Stored precision: auto keeps bf16 as bf16 and anything else as f32")
+      ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
+      ->capture_default_str();
+  verb->add_option("--chunk", arguments->chunk, "Unit of checksums in an expert record, a multiple of 4KiB")
+      ->check(CLI::Validator(check_chunk, "SIZE"))
+      ->capture_default_str();
+  verb->add_flag("--force", arguments->force, "Replace what lies in OUT_DIR");
+  add_quiet_flag(*verb, context);
+  verb->callback([arguments, &context] {
+    context.run = [arguments, &context] { return run_convert(*arguments, context); };
+  });
+}
+
+}  // namespace colibri::cli

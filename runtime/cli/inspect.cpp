@@ -1,0 +1,156 @@
+// colibri inspect: what a container holds, for people and as JSON.
+#include <CLI/CLI.hpp>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "io/container/container.hpp"
+#include "io/text/json_output.hpp"
+#include "kernels/number_format.hpp"
+#include "runtime/cli/verb.hpp"
+#include "topology/pipeline_spec.hpp"
+
+namespace colibri::cli {
+namespace {
+
+struct ModelSizes {
+  std::uint64_t dense_bytes = 0;
+  std::uint64_t expert_bytes = 0;
+  std::uint64_t record_bytes = 0;
+  std::uint64_t experts = 0;                 // routed experts of all layers
+  std::uint64_t dense_bytes_per_token = 0;   // weights that every token reads
+  std::uint64_t expert_bytes_per_token = 0;  // records that a token alone picks
+};
+
+// Every token reads all dense tensors, but of an embedding that is not also the head only one row.
+std::uint64_t dense_bytes_per_token(const Container& container) {
+  std::uint64_t bytes = 0;
+  for (const DenseTensor& tensor : container.dense_tensors()) {
+    const bool looked_up = tensor.name == "embedding.weight" && !container.spec().tied_head;
+    bytes += looked_up ? tensor.bytes / tensor.rows : tensor.bytes;
+  }
+  return bytes;
+}
+
+ModelSizes sizes_of(const Container& container) {
+  const ModelSpec& spec = container.spec();
+  ModelSizes sizes;
+  sizes.dense_bytes = container.dense_bytes();
+  sizes.expert_bytes = container.expert_bytes();
+  sizes.record_bytes = container.layout().record_bytes;
+  sizes.experts = std::uint64_t{spec.num_moe_layers()} * spec.num_experts;
+  sizes.dense_bytes_per_token = dense_bytes_per_token(container);
+  sizes.expert_bytes_per_token =
+      std::uint64_t{spec.num_moe_layers()} * spec.num_experts_per_token * sizes.record_bytes;
+  return sizes;
+}
+
+class Report {
+ public:
+  void line(const char* name, const std::string& value) {
+    char label[32];
+    std::snprintf(label, sizeof(label), "%-24s", name);
+    text_.append(label).append(value).append("\n");
+  }
+  void count(const char* name, std::uint64_t value) { line(name, std::to_string(value)); }
+  void bytes(const char* name, std::uint64_t value) {
+    line(name, format_bytes(value) + " (" + std::to_string(value) + " bytes)");
+  }
+  const std::string& text() const noexcept { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string layers_text(const ModelSpec& spec) {
+  std::uint32_t windowed = 0;
+  for (const LayerSpec& layer : spec.layers) windowed += layer.sliding_window > 0 ? 1 : 0;
+  const std::uint32_t moe = spec.num_moe_layers();
+  std::string text = std::to_string(spec.num_layers()) + " (" + std::to_string(moe) + " with experts, " +
+                     std::to_string(spec.num_layers() - moe) + " dense";
+  if (windowed > 0) text += ", " + std::to_string(windowed) + " with a sliding window";
+  return text + ")";
+}
+
+std::string attention_text(const AttentionSpec& attention) {
+  return std::to_string(attention.num_heads) + " heads, " + std::to_string(attention.num_kv_heads) +
+         " key-value heads, " + std::to_string(attention.head_dim) + " per head";
+}
+
+std::string describe(const Container& container) {
+  const ModelSpec& spec = container.spec();
+  const ModelSizes sizes = sizes_of(container);
+  Report report;
+  report.line("family", spec.family);
+  report.line("weights", std::string(kernels::weight_format_name(spec.weight_dtype)) +
+                             " (asked for: " + spec.weights_option + ")");
+  report.line("layers", layers_text(spec));
+  report.count("hidden_size", spec.hidden_size);
+  report.line("attention", attention_text(spec.attention));
+  report.count("vocab_size", spec.vocab_size);
+  report.count("max_seq_len", spec.max_seq_len);
+  report.count("num_experts", spec.num_experts);
+  report.count("num_experts_per_token", spec.num_experts_per_token);
+  report.count("intermediate_size", spec.intermediate_size);
+  if (spec.shared_expert.intermediate_size > 0) {
+    report.count("shared expert size", spec.shared_expert.intermediate_size);
+  }
+  report.line("tokenizer", container.tokenizer_path().empty() ? "none (token ids only)" : "yes");
+  report.bytes("dense weights", sizes.dense_bytes);
+  report.bytes("experts", sizes.expert_bytes);
+  report.bytes("expert record", sizes.record_bytes);
+  report.count("expert records", sizes.experts);
+  report.bytes("dense bytes per token", sizes.dense_bytes_per_token);
+  report.bytes("expert bytes per token", sizes.expert_bytes_per_token);
+  report.line("digest", container.digest());
+  return report.text();
+}
+
+std::string describe_as_json(const Container& container) {
+  const ModelSizes sizes = sizes_of(container);
+  std::string json = "{\"digest\": ";
+  append_json_string(json, container.digest());
+  const auto number = [&json](std::string_view name, std::uint64_t value) {
+    json.append(", \"").append(name).append("\": ");
+    append_json_number(json, value);
+  };
+  number("num_layers", container.spec().num_layers());
+  number("num_moe_layers", container.spec().num_moe_layers());
+  number("dense_bytes", sizes.dense_bytes);
+  number("expert_bytes", sizes.expert_bytes);
+  number("expert_record_bytes", sizes.record_bytes);
+  number("expert_records", sizes.experts);
+  number("dense_bytes_per_token", sizes.dense_bytes_per_token);
+  number("expert_bytes_per_token", sizes.expert_bytes_per_token);
+  json += container.tokenizer_path().empty() ? ", \"tokenizer\": false" : ", \"tokenizer\": true";
+  return json + ", \"spec\": " + model_spec_to_json(container.spec()) + "}\n";
+}
+
+ExitStatus run_inspect(const std::string& folder, bool json, VerbContext& context) {
+  const auto container = Container::open(folder);
+  if (!container) return context.fail(Status(container.status()).at("inspect"));
+  context.console.print(json ? describe_as_json(**container) : describe(**container));
+  return ExitStatus::ok;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = app.add_subcommand("inspect", "Show what a container holds");
+  verb->footer("Examples:\n  colibri inspect model\n  colibri inspect model --json");
+  struct Arguments {
+    std::string folder;
+    bool json = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("DIR", arguments->folder, "The container")->required();
+  verb->add_flag("--json", arguments->json, "As one JSON object");
+  verb->callback([arguments, &context] {
+    context.run = [arguments, &context] { return run_inspect(arguments->folder, arguments->json, context); };
+  });
+}
+
+}  // namespace colibri::cli

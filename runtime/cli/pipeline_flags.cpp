@@ -1,0 +1,88 @@
+// Flags to overrides, in the order in which they were typed.
+#include "runtime/cli/pipeline_flags.hpp"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "io/container/file_handle.hpp"
+
+namespace colibri::cli {
+namespace {
+
+struct ShortForm {
+  const char* flag;
+  const char* path;
+  const char* help;
+};
+
+constexpr ShortForm kShortForms[] = {
+    {"--threads", "threads", "Worker threads, or auto"},
+    {"--experts-memory", "memory.experts",
+     "Memory for experts: bytes (4GiB), a share of all experts (25%), min or auto"},
+    {"--max-rows", "steps.max_rows", "Rows of a step, or auto"},
+    {"--wave-rows", "steps.wave_rows", "Rows of a wave, or auto"},
+};
+
+Override from_command_line(std::string path, std::string value, std::string flag) {
+  Override setting;
+  setting.path = std::move(path);
+  setting.value = std::move(value);
+  setting.origin.kind = Origin::Kind::command_line;
+  setting.origin.file = std::move(flag);
+  return setting;
+}
+
+// Splits PATH=VALUE at the first '='.
+void add_setting(const std::string& text, PipelineFlags& flags) {
+  const std::size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    throw CLI::ValidationError("--set", "expected PATH=VALUE, as in stages.fetch.lanes=16: " + text);
+  }
+  flags.overrides.push_back(from_command_line(text.substr(0, equals), text.substr(equals + 1), "--set"));
+}
+
+}  // namespace
+
+void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags) {
+  for (const ShortForm& form : kShortForms) {
+    verb.add_option_function<std::string>(
+            form.flag,
+            [&flags, &form](const std::string& value) {
+              flags.overrides.push_back(from_command_line(form.path, value, form.flag));
+            },
+            form.help)
+        ->trigger_on_parse();
+  }
+  // Each value is taken as it is parsed: the order among all flags is that of the command line.
+  verb.add_option_function<std::vector<std::string>>(
+          "--set",
+          [&flags](const std::vector<std::string>& settings) {
+            for (const std::string& setting : settings) add_setting(setting, flags);
+          },
+          "PATH=VALUE: any value of the pipeline, as in stages.fetch.lanes=16; may be repeated")
+      ->allow_extra_args(false)
+      ->trigger_on_parse();
+}
+
+void add_pipeline_flags(CLI::App& verb, PipelineFlags& flags) {
+  verb.add_option("--pipeline", flags.file, "Pipeline file; the built-in one when left out");
+  add_pipeline_setting_flags(verb, flags);
+}
+
+Result<LoadedPipeline> load_pipeline(const PipelineFlags& flags, StageInfos kinds) {
+  std::string yaml(default_pipeline_yaml());
+  std::string name = "built-in";
+  if (!flags.file.empty()) {
+    COLIBRI_ASSIGN_OR_RETURN(yaml, read_text_file(flags.file, kMaximumPipelineBytes));
+    name = flags.file;
+  }
+  std::vector<Override> overrides = overrides_from_environment(environ);
+  overrides.insert(overrides.end(), flags.overrides.begin(), flags.overrides.end());
+  LoadedPipeline loaded;
+  loaded.spec = parse_pipeline(yaml, name, kinds, overrides, loaded.problems);
+  check_pipeline(loaded.spec, kinds, loaded.problems);
+  return loaded;
+}
+
+}  // namespace colibri::cli

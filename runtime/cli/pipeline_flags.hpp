@@ -1,0 +1,39 @@
+// The flags by which a command line changes a pipeline, and the spec that comes out.
+//
+// `--threads 4` and `--set threads=4` are the same thing. Precedence: command line, environment
+// (COLIBRI_*), file, default.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/status.hpp"
+#include "topology/pipeline_spec.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace colibri::cli {
+
+struct PipelineFlags {
+  std::string file;  // empty: the built-in pipeline
+  // In the order of the command line, the last one wins.
+  std::vector<Override> overrides;
+};
+
+// Declares --set and the short forms of common settings. `flags` must outlive the parsing.
+void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags);
+// Declares --pipeline FILE too.
+void add_pipeline_flags(CLI::App& verb, PipelineFlags& flags);
+
+struct LoadedPipeline {
+  PipelineSpec spec;
+  PipelineProblems
+      problems;  // of the file, the settings and the graph; the spec is usable when there is none
+};
+
+// Reads and checks. Fails only when the file cannot be read.
+Result<LoadedPipeline> load_pipeline(const PipelineFlags& flags, StageInfos kinds);
+
+}  // namespace colibri::cli
