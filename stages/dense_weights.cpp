@@ -140,8 +140,7 @@ Result<DenseWeights> bind_dense_weights(const Container& container, const std::b
   const bool int8 = spec.weight_dtype == kernels::WeightFormat::int8_g64;
   Binder binder(container, memory);
   DenseWeights dense;
-  dense.embedding = binder.matrix("embedding.weight", spec.vocab_size, spec.hidden_size,
-                                  spec.embedding_dtype == kernels::WeightFormat::int8_g64);
+  dense.embedding = binder.matrix("embedding.weight", spec.vocab_size, spec.hidden_size, false);
   dense.head = spec.tied_head ? dense.embedding
                               : binder.matrix("head.weight", spec.vocab_size, spec.hidden_size, int8);
   dense.final_norm = binder.vector("final_norm.weight", spec.hidden_size);

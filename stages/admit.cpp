@@ -1,0 +1,365 @@
+// admit: continuous batching.
+//
+// Whenever a step is free it is filled with the next token of every running sequence, then
+// with prompt chunks of started sequences, then with new sequences in order of arrival, as
+// long as KV pages for all they can ever need are free. A started sequence therefore always
+// finishes. A sequence is in one step at a time; with two steps in flight the sequences are
+// shared out between them.
+#include "stages/admit.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <colibri/services.hpp>
+
+#include "stages/kv_pages.hpp"
+#include "stages/sequence_output.hpp"
+#include "stages/step_builder.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr PortInfo kInputs[] = {
+    {"done", MessageType::step_done, "steps whose rows were all sampled", true, false, true},
+    {"requests", MessageType::request, "tokenized requests, in order of arrival"},
+};
+constexpr PortInfo kOutputs[] = {
+    {"waves", MessageType::wave, "the waves of each step, in order"},
+    {"outcomes", MessageType::outcome, "answers to requests that need no step"},
+};
+constexpr ParamInfo kParams[] = {
+    {.name = "waiting",
+     .type = ParamType::integer,
+     .unit = "requests",
+     .default_value = "auto",
+     .minimum = 1,
+     .maximum = 1'000'000,
+     .allow_auto = true,
+     .help = "requests that may wait to be started before no more are read; auto: rows of all steps in flight"},
+};
+constexpr MetricInfo kMetrics[] = {
+    {"requests_total", "requests taken"},
+    {"refused_total", "requests answered with an error before they started"},
+    {"steps_total", "steps built"},
+    {"prompt_rows_total", "rows of prompt tokens put into steps"},
+    {"decode_rows_total", "rows of generated tokens put into steps"},
+    {"waiting", "requests that wait to be started"},
+    {"running", "sequences that have started and are not finished"},
+    {"kv_pages", "KV pages promised to running sequences"},
+};
+enum Input : std::uint8_t { kDone, kRequests };
+enum Output : std::uint32_t { kWaves, kOutcomes };
+
+// Positions that a sequence can come to hold.
+std::uint32_t final_size(const Sequence& sequence) noexcept {
+  return sequence.prompt_size + (sequence.request.task == Task::generate ? sequence.request.max_tokens : 0);
+}
+
+Status invalid(std::string sentence) { return {ErrorCode::invalid_input, std::move(sentence)}; }
+
+class Admit final : public Stage {
+ public:
+  Status start(StageContext& context) override {
+    services_ = &context.services();
+    const PlanInputs& plan = services_->plan;
+    finite_ = services_->source != nullptr && services_->source->finite();
+    waiting_limit_ = context.is_auto("waiting") ? std::uint64_t{plan.max_rows} * services_->steps.size()
+                                                : context.integer("waiting");
+    pages_.emplace(services_->kv.pages);
+    free_steps_.reserve(services_->steps.size());
+    for (Step& step : services_->steps) free_steps_.push_back(&step);
+    members_.resize(services_->steps.size());
+    for (auto& members : members_) members.reserve(plan.max_rows);
+    requests_ = context.counter("requests_total");
+    refused_ = context.counter("refused_total");
+    steps_ = context.counter("steps_total");
+    prompt_rows_ = context.counter("prompt_rows_total");
+    decode_rows_ = context.counter("decode_rows_total");
+    waiting_level_ = context.counter("waiting");
+    running_level_ = context.counter("running");
+    pages_level_ = context.counter("kv_pages");
+    return {};
+  }
+
+  Wait on_message(Message& message, Emitter& out) override {
+    if (message.port == kDone) {
+      finish_step(*message.step());
+    } else {
+      take(std::unique_ptr<Sequence>(message.sequence()), out);
+    }
+    return advance(out, /*inbox_empty=*/false);
+  }
+
+  // Called when the inbox is empty, an output has room again, or another message was handled.
+  Wait resume(Emitter& out) override { return advance(out, /*inbox_empty=*/true); }
+
+  void end_of_input(Emitter& out) override {
+    input_ended_ = true;
+    advance(out, /*inbox_empty=*/true);
+  }
+
+  void stop() noexcept override {
+    running_.clear();
+    waiting_.clear();
+    members_.clear();
+    free_steps_.clear();
+    pages_.reset();
+  }
+
+ private:
+  struct Running {
+    std::unique_ptr<Sequence> sequence;
+    std::uint32_t planned = 0;  // positions computed when the step it is in is done
+    bool in_step = false;
+
+    std::uint32_t ready_rows() const noexcept {
+      return static_cast<std::uint32_t>(sequence->tokens.size()) - sequence->computed;
+    }
+    bool decodes() const noexcept { return sequence->computed >= sequence->prompt_size; }
+  };
+
+  // A new request: answered at once, or put to those that wait.
+  void take(std::unique_ptr<Sequence> sequence, Emitter& out) {
+    if (services_->stopping && services_->stopping()) return;  // not answered: a resumed job runs it
+    requests_->add(1);
+    if (sequence->tokens.empty()) sequence->tokens = std::move(sequence->request.tokens);
+    sequence->prompt_size = static_cast<std::uint32_t>(sequence->tokens.size());
+    if (Status status = check(*sequence); !status) {
+      refused_->add(1);
+      out.emit(kOutcomes, outcome_message(error_outcome(sequence->request, sequence->prompt_size,
+                                                        services_->tokenizer, std::move(status))));
+      return;
+    }
+    if (needs_no_step(*sequence)) {
+      auto outcome = std::make_unique<Outcome>();
+      outcome->result = empty_result(sequence->request, sequence->prompt_size, services_->tokenizer);
+      outcome->result.finish_reason =
+          sequence->request.task == Task::generate ? FinishReason::length : FinishReason::stop;
+      out.emit(kOutcomes, outcome_message(std::move(outcome)));
+      return;
+    }
+    waiting_rows_ += sequence->prompt_size;
+    waiting_.push_back(std::move(sequence));
+    waiting_level_->set(waiting_.size());
+  }
+
+  // Whether the request can ever run; shortens max_tokens to the context when it was not asked for.
+  Status check(Sequence& sequence) const {
+    Request& request = sequence.request;
+    const ModelSpec& spec = *services_->plan.spec;
+    if (!request.error) return request.error;
+    if (sequence.prompt_size == 0) return invalid("the prompt has no tokens; give at least one");
+    for (const std::int32_t token : sequence.tokens) {
+      if (token < 0 || static_cast<std::uint32_t>(token) >= spec.vocab_size) {
+        return invalid("a prompt token is outside the vocabulary: " + std::to_string(token) + ", expected 0 to " +
+                       std::to_string(spec.vocab_size - 1));
+      }
+    }
+    if (!request.stop.empty() && request.task == Task::generate && services_->tokenizer == nullptr) {
+      return invalid("stop strings need a tokenizer and the model has none; use stop tokens or max_tokens");
+    }
+    COLIBRI_RETURN_IF_ERROR(fit_context(sequence));
+    const std::uint32_t needed = kv_pages_for(final_size(sequence));
+    if (needed > pages_->total()) {
+      return {ErrorCode::capacity,
+              "the request can never fit the KV pool: it needs " + std::to_string(needed) + " pages of " +
+                  std::to_string(kernels::kKvPagePositions) + " positions, the pool has " +
+                  std::to_string(pages_->total()) + "; raise memory.dynamic, shorten the prompt or lower max_tokens"};
+    }
+    return {};
+  }
+
+  Status fit_context(Sequence& sequence) const {
+    Request& request = sequence.request;
+    const std::uint32_t limit = services_->plan.spec->max_seq_len;
+    const std::uint32_t prompt = sequence.prompt_size;
+    const std::string sizes =
+        std::to_string(prompt) + " prompt tokens, the model's context has " + std::to_string(limit);
+    if (prompt > limit) return invalid("the prompt is too long: " + sizes + "; shorten it");
+    const std::uint32_t room = limit - prompt;
+    if (request.task != Task::generate || request.max_tokens <= room) return {};
+    if (room == 0) return invalid("the prompt leaves no room to generate: " + sizes + "; shorten it");
+    if (request.max_tokens_given) {
+      return invalid("prompt and max_tokens exceed the context: " + sizes + ", max_tokens is " +
+                     std::to_string(request.max_tokens) + "; lower it to " + std::to_string(room) + " or less");
+    }
+    request.max_tokens = room;
+    return {};
+  }
+
+  // Nothing to generate, or no token that could be scored.
+  static bool needs_no_step(const Sequence& sequence) noexcept {
+    return (sequence.request.task == Task::generate && sequence.request.max_tokens == 0) ||
+           (sequence.request.task == Task::score && sequence.prompt_size == 1);
+  }
+
+  void finish_step(Step& step) {
+    std::vector<Running*>& members = members_[step.slot];
+    bool any_finished = false;
+    for (Running* member : members) {
+      member->sequence->computed = member->planned;
+      member->in_step = false;
+      if (member->sequence->finished) {
+        pages_->give_back(member->sequence->pages);
+        any_finished = true;
+      } else {
+        ready_rows_ += member->ready_rows();
+      }
+    }
+    members.clear();
+    free_steps_.push_back(&step);
+    if (any_finished) {
+      std::erase_if(running_, [](const std::unique_ptr<Running>& running) {
+        return !running->in_step && running->sequence->finished;
+      });
+    }
+    running_level_->set(running_.size());
+    pages_level_->set(pages_->total() - pages_->free());
+  }
+
+  // Everything that can be done now, and what the stage then waits for.
+  Wait advance(Emitter& out, bool inbox_empty) {
+    if (ended_) return Wait::none;
+    for (;;) {
+      if (!send_waves(out)) return Wait::output_space;
+      const bool stopping = services_->stopping && services_->stopping();
+      const bool idle = free_steps_.size() == services_->steps.size();
+      if (idle && (stopping || (input_ended_ && running_.empty() && waiting_.empty()))) {
+        ended_ = true;
+        out.end();
+        return Wait::none;
+      }
+      if (stopping || free_steps_.empty() || !may_build(inbox_empty)) break;
+      build_step();
+    }
+    if (waiting_.size() >= waiting_limit_) return Wait::memory;
+    // A source that is still producing may make the next step fuller.
+    const bool has_work = ready_rows_ + waiting_rows_ > 0;
+    return !finite_ && !inbox_empty && has_work && !free_steps_.empty() ? Wait::input : Wait::none;
+  }
+
+  // False while a wave has no room.
+  bool send_waves(Emitter& out) {
+    while (building_ != nullptr && next_wave_ < building_->wave_count) {
+      if (out.room(kWaves) == 0) return false;
+      Wave& wave = building_->waves[next_wave_++];
+      // With its last wave the step is out of our hands: it may be done before we look again.
+      if (next_wave_ == building_->wave_count) building_ = nullptr;
+      out.emit(kWaves, {.type = MessageType::wave, .object = &wave});
+    }
+    return true;
+  }
+
+  // Whether a step should be built now rather than after more requests have come.
+  bool may_build(bool inbox_empty) const {
+    const bool can_start = !waiting_.empty() && kv_pages_for(final_size(*waiting_.front())) <= pages_->free();
+    if (ready_rows_ == 0 && !can_start) return false;
+    if (input_ended_ || waiting_.size() >= waiting_limit_) return true;
+    if (!finite_) return inbox_empty;
+    // More requests are sure to come: wait for them unless the step would be full, or could not take them.
+    return ready_rows_ + waiting_rows_ >= services_->plan.max_rows || (!waiting_.empty() && !can_start);
+  }
+
+  void build_step() {
+    Step& step = *free_steps_.back();
+    StepBuilder builder(step, services_->plan.max_rows);
+    const std::uint64_t share = share_of_rows();
+    free_steps_.pop_back();
+    std::vector<Running*>& members = members_[step.slot];
+    for (const bool decodes : {true, false}) {
+      for (const auto& running : running_) {
+        if (builder.room() == 0 || builder.rows() >= share) break;
+        if (!running->in_step && running->decodes() == decodes) add(builder, *running, members);
+      }
+    }
+    while (builder.room() > 0 && builder.rows() < share && start_next()) add(builder, *running_.back(), members);
+    builder.finish(next_serial_++, services_->plan.wave_rows);
+    steps_->add(1);
+    waiting_level_->set(waiting_.size());
+    running_level_->set(running_.size());
+    pages_level_->set(pages_->total() - pages_->free());
+    building_ = &step;
+    next_wave_ = 0;
+  }
+
+  // Rows after which a step takes no further sequence: all, or when there is not enough work for every free
+  // step, an equal share. While a finite input still comes, steps are filled.
+  std::uint64_t share_of_rows() const {
+    const std::uint64_t demand = ready_rows_ + waiting_rows_;
+    const std::uint64_t max_rows = services_->plan.max_rows;
+    const std::uint64_t steps = free_steps_.size();
+    if ((finite_ && !input_ended_) || demand >= max_rows * steps) return max_rows;
+    return (demand + steps - 1) / steps;
+  }
+
+  void add(StepBuilder& builder, Running& running, std::vector<Running*>& members) {
+    ready_rows_ -= running.ready_rows();
+    const std::uint32_t rows = builder.add(*running.sequence);
+    (running.decodes() ? decode_rows_ : prompt_rows_)->add(rows);
+    running.planned = running.sequence->computed + rows;
+    running.in_step = true;
+    members.push_back(&running);
+  }
+
+  // Moves the request that waited longest to the running ones, if its pages can be promised.
+  bool start_next() {
+    if (waiting_.empty()) return false;
+    Sequence& next = *waiting_.front();
+    if (!pages_->take(kv_pages_for(final_size(next)), next.pages)) return false;
+    next.tokens.reserve(final_size(next));
+    waiting_rows_ -= next.prompt_size;
+    ready_rows_ += next.prompt_size;
+    auto running = std::make_unique<Running>();
+    running->sequence = std::move(waiting_.front());
+    waiting_.pop_front();
+    running_.push_back(std::move(running));
+    return true;
+  }
+
+  const Services* services_ = nullptr;
+  bool finite_ = false;
+  bool input_ended_ = false;
+  bool ended_ = false;
+  std::uint64_t waiting_limit_ = 0;
+  std::uint64_t next_serial_ = 1;
+  std::optional<KvPages> pages_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of arrival
+  std::vector<std::unique_ptr<Running>> running_;   // in order of start
+  std::vector<std::vector<Running*>> members_;      // [steps] sequences of each step
+  std::vector<Step*> free_steps_;
+  std::uint64_t waiting_rows_ = 0;  // prompt rows of those that wait
+  std::uint64_t ready_rows_ = 0;    // rows of running sequences that are in no step
+  Step* building_ = nullptr;        // has waves that are not sent
+  std::uint32_t next_wave_ = 0;
+  Counter* requests_ = nullptr;
+  Counter* refused_ = nullptr;
+  Counter* steps_ = nullptr;
+  Counter* prompt_rows_ = nullptr;
+  Counter* decode_rows_ = nullptr;
+  Counter* waiting_level_ = nullptr;
+  Counter* running_level_ = nullptr;
+  Counter* pages_level_ = nullptr;
+};
+
+}  // namespace
+
+const StageInfo kAdmitInfo = {
+    .kind = "admit",
+    .help = "builds steps from waiting requests and running sequences; promises KV pages",
+    .inputs = kInputs,
+    .outputs = kOutputs,
+    .params = kParams,
+    .metrics = kMetrics,
+    .max_emits = 1,
+};
+
+std::unique_ptr<Stage> create_admit() { return std::make_unique<Admit>(); }
+
+// Sequences and pages live on the heap, per request; steps come with the services.
+std::uint64_t admit_memory_bytes(const PlanInputs&) { return 0; }
+
+}  // namespace colibri
