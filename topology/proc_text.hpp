@@ -1,0 +1,23 @@
+// Small text files of /proc, /sys and cgroup file systems.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace colibri {
+
+// The whole file, at most 1 MiB of it; nullopt when it cannot be read.
+std::optional<std::string> read_proc_text(const std::filesystem::path& path);
+
+// The unsigned number that the text starts with, blanks before it skipped; nullopt: none, or too large.
+std::optional<std::uint64_t> leading_number(std::string_view text) noexcept;
+
+// The rest of the first line that starts with `key`, without blanks around it: "VmHWM:" -> "2104 kB".
+std::optional<std::string_view> line_value(std::string_view text, std::string_view key) noexcept;
+
+std::string_view trim_blanks(std::string_view text) noexcept;
+
+}  // namespace colibri
