@@ -16,6 +16,7 @@ struct Lanes {
   // Shapes of register tiles, see vector/row_tiles.hpp and vector/attention.hpp.
   static constexpr int kTileRows = 6;
   static constexpr int kTileAccumulators = 6;
+  static constexpr int kTilePanels = 2;
   static constexpr int kAttentionHeads = 2;
   static constexpr int kAttentionPages = 2;
   static constexpr int kAttentionVectors = 2;

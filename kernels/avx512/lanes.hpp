@@ -16,6 +16,7 @@ struct Lanes {
   // Shapes of register tiles, see vector/row_tiles.hpp and vector/attention.hpp.
   static constexpr int kTileRows = 12;
   static constexpr int kTileAccumulators = 24;
+  static constexpr int kTilePanels = 4;
   static constexpr int kAttentionHeads = 4;
   static constexpr int kAttentionPages = 4;
   static constexpr int kAttentionVectors = 4;

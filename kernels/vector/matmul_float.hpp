@@ -14,7 +14,7 @@ template <class L, class Weight>
 struct FloatTile {
   static constexpr int kRows = L::kTileRows;
   static constexpr int kAccumulators = L::kTileAccumulators;
-  static constexpr int kMaxPanels = 8;
+  static constexpr int kMaxPanels = L::kTilePanels;
 
   template <int kTileRows, int kPanels>
   static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
