@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/basic_random_access_file.hpp>
 #include <boost/asio/basic_waitable_timer.hpp>
@@ -21,7 +21,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/registered_buffer.hpp>
 #include <cerrno>
+#include <chrono>
 #include <memory>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "io/read/chunk_checksum.hpp"
 

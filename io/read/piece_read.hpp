@@ -6,7 +6,9 @@
 // Both backends and the fault tests go through it. Internal to io/read.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <string_view>
 
 #include "io/read/raw_lanes.hpp"
 #include "io/read/read_backend.hpp"

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
 #include <system_error>
 
 namespace colibri {

@@ -1,58 +1,11 @@
 // Reading allocates nothing once a backend is warm: neither in submit nor on its threads.
-// operator new is replaced here, and the C allocators are wrapped by the linker for all
-// objects of this executable (Asio calls aligned_alloc from its headers).
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
-#include <new>
 
+#include "tests/read/allocation_counter.hpp"
 #include "tests/read/read_fixture.hpp"
-
-namespace {
-std::atomic<std::uint64_t> allocations{0};
-}  // namespace
-
-extern "C" {
-void* __real_malloc(std::size_t);
-void* __real_calloc(std::size_t, std::size_t);
-void* __real_realloc(void*, std::size_t);
-void* __real_aligned_alloc(std::size_t, std::size_t);
-void* __wrap_malloc(std::size_t size) {
-  allocations.fetch_add(1);
-  return __real_malloc(size);
-}
-void* __wrap_calloc(std::size_t count, std::size_t size) {
-  allocations.fetch_add(1);
-  return __real_calloc(count, size);
-}
-void* __wrap_realloc(void* memory, std::size_t size) {
-  allocations.fetch_add(1);
-  return __real_realloc(memory, size);
-}
-void* __wrap_aligned_alloc(std::size_t alignment, std::size_t size) {
-  allocations.fetch_add(1);
-  return __real_aligned_alloc(alignment, size);
-}
-}
-
-void* operator new(std::size_t size) {
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  const auto align = static_cast<std::size_t>(alignment);
-  if (void* memory = std::aligned_alloc(align, (size + align - 1) / align * align)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace colibri {
 namespace {
@@ -102,9 +55,9 @@ TEST_P(ReadAllocationTest, AWarmBackendAllocatesNothing) {
     changed.wait(lock, [&] { return completed == 64; });
   };
   round();
-  const std::uint64_t before = allocations.load();
+  const std::uint64_t before = testing::allocations();
   for (int i = 0; i < 20; ++i) round();
-  EXPECT_EQ(allocations.load() - before, 0u);
+  EXPECT_EQ(testing::allocations() - before, 0u);
   EXPECT_EQ(failed, 0u);
   EXPECT_GT(before, 0u);  // the counters count
 }
