@@ -6,6 +6,7 @@
 #include <deque>
 #include <set>
 
+#include "io/text/nearest_name.hpp"
 #include "topology/pipeline_graph.hpp"
 #include "topology/pipeline_spec.hpp"
 #include "topology/problem_text.hpp"

@@ -128,52 +128,52 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
   static constexpr SettingInfo kSettings[] = {
       {.section = "",
        .param = count_param("threads", "threads", 4096,
-                            "Worker threads; auto: the CPUs that affinity and CPU quota allow."),
+                            "worker threads; auto: the CPUs that affinity and CPU quota allow"),
        .set = set_threads,
        .get =
            [](const PipelineSpec& spec) {
              return Text{optional_text(spec.threads), spec.threads_origin};
            }},
       {.section = "memory",
-       .param = size_param("static", "Pool of the dense weights and tables; auto: what the model needs."),
+       .param = size_param("static", "pool of the dense weights and tables; auto: what the model needs"),
        .set = set_size<&MemorySpec::static_pool>,
        .get = get_size<&MemorySpec::static_pool>},
       {.section = "memory",
-       .param = size_param("dynamic", "Pool of the KV pages and hidden states; auto: what the steps need."),
+       .param = size_param("dynamic", "pool of the KV pages and hidden states; auto: what the steps need"),
        .set = set_size<&MemorySpec::dynamic>,
        .get = get_size<&MemorySpec::dynamic>},
       {.section = "memory",
-       .param = size_param("scratch", "Pool of the kernels' working memory; auto: what the steps need."),
+       .param = size_param("scratch", "pool of the kernels' working memory; auto: what the steps need"),
        .set = set_size<&MemorySpec::scratch>,
        .get = get_size<&MemorySpec::scratch>},
       {.section = "memory",
        .param =
            size_param("experts",
-                      "Slots for experts: a size, a share of all experts, min (the fewest that can run), or "
-                      "auto: 80 % of the usable memory minus the other pools."),
+                      "slots for experts: a size, a share of all experts, min (the fewest that can run), or "
+                      "auto: 80 % of the usable memory minus the other pools"),
        .share = true,
        .set = set_size<&MemorySpec::experts>,
        .get = get_size<&MemorySpec::experts>},
       {.section = "steps",
-       .param = count_param("max_rows", "rows", 1 << 20, "Rows of a step at most."),
+       .param = count_param("max_rows", "rows", 1 << 20, "rows of a step at most"),
        .set = set_step_count<&StepsSpec::max_rows, &StepsSpec::max_rows_origin>,
        .get = get_step_count<&StepsSpec::max_rows, &StepsSpec::max_rows_origin>},
       {.section = "steps",
        .param =
-           count_param("wave_rows", "rows", 1 << 20, "Rows of a wave: the unit that overlaps with reads."),
+           count_param("wave_rows", "rows", 1 << 20, "rows of a wave: the unit that overlaps with reads"),
        .set = set_step_count<&StepsSpec::wave_rows, &StepsSpec::wave_rows_origin>,
        .get = get_step_count<&StepsSpec::wave_rows, &StepsSpec::wave_rows_origin>},
       {.section = "steps",
        .param = count_param(
            "in_flight", "steps", 8,
-           "Steps at a time; more than one reads more, and pays only when computing is the limit."),
+           "steps at a time; more than one reads more, and pays only when computing is the limit"),
        .set = set_step_count<&StepsSpec::in_flight, &StepsSpec::in_flight_origin>,
        .get = get_step_count<&StepsSpec::in_flight, &StepsSpec::in_flight_origin>},
       {.section = "profile",
        .param = {.name = "output",
                  .type = ParamType::text,
                  .unit = "file name",
-                 .help = "File for the profile of the run as JSON; empty: none."},
+                 .help = "file for the profile of the run as JSON; empty: none"},
        .set = set_output,
        .get =
            [](const PipelineSpec& spec) {
@@ -185,8 +185,8 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
 
 std::span<const ParamInfo> edge_params() noexcept {
   static constexpr ParamInfo kParams[] = {
-      {.name = "from", .type = ParamType::text, .unit = "stage.port", .help = "Output port that sends."},
-      {.name = "to", .type = ParamType::text, .unit = "stage.port", .help = "Input port that receives."},
+      {.name = "from", .type = ParamType::text, .unit = "stage.port", .help = "output port that sends"},
+      {.name = "to", .type = ParamType::text, .unit = "stage.port", .help = "input port that receives"},
       {.name = "capacity",
        .type = ParamType::integer,
        .unit = "messages",
@@ -194,7 +194,7 @@ std::span<const ParamInfo> edge_params() noexcept {
        .minimum = 1,
        .maximum = kMaximumEdgeCapacity,
        .allow_auto = true,
-       .help = "Messages that the edge holds; auto: as many as can circulate."},
+       .help = "messages that the edge holds; auto: as many as can circulate"},
   };
   return kParams;
 }

@@ -4,33 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "io/text/nearest_name.hpp"
+
 namespace colibri {
 namespace {
 
 constexpr std::size_t kMaximumQuoted = 60;
-constexpr std::size_t kMaximumComparedName = 80;  // bounds the work per name; no name of ours is longer
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-// Optimal string alignment distance: each pair of letters is swapped at most once.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) above[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (same ? 0 : 1)});
-      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1])) {
-        row[j] = std::min(row[j], before[j - 2] + 1);
-      }
-    }
-    std::swap(before, above);
-    std::swap(above, row);
-  }
-  return above[b.size()];
-}
-
 }  // namespace
 
 std::string quote_value(std::string_view text) {
@@ -59,24 +38,6 @@ std::string join_names(std::span<const std::string_view> names) {
     out += name;
   }
   return out;
-}
-
-std::string_view nearest_name(std::string_view wanted, std::span<const std::string_view> names) {
-  std::string_view best;
-  if (wanted.empty() || wanted.size() > kMaximumComparedName) return best;
-  std::size_t best_distance = kMaximumComparedName;
-  for (const std::string_view name : names) {
-    if (name.size() > kMaximumComparedName) continue;
-    const std::size_t longer = std::max(wanted.size(), name.size());
-    const std::size_t limit = std::max<std::size_t>(2, longer / 3);
-    const std::size_t distance = edit_distance(wanted, name);
-    // A word of which more than half would change is another word.
-    if (distance <= limit && distance * 2 <= longer && distance < best_distance) {
-      best = name;
-      best_distance = distance;
-    }
-  }
-  return best;
 }
 
 std::string suggest_name(std::string_view wanted, std::span<const std::string_view> names) {

@@ -19,10 +19,7 @@ std::string quote_value(std::string_view text);
 // "a, b, c"
 std::string join_names(std::span<const std::string_view> names);
 
-// The nearest of `names` by edit distance (insert, delete, replace, swap of neighbours; case is ignored),
-// if at most 2 or a third of the longer word away; else empty. Ties go to the earlier name.
-std::string_view nearest_name(std::string_view wanted, std::span<const std::string_view> names);
-// "; did you mean 'x'?", or nothing.
+// "; did you mean 'x'?" with the nearest of the names, or nothing.
 std::string suggest_name(std::string_view wanted, std::span<const std::string_view> names);
 
 // "file.yaml:3:7", "--set", "COLIBRI_THREADS"; empty for a default.

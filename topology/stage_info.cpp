@@ -30,20 +30,20 @@ std::span<const ParamInfo> common_stage_params() noexcept {
        .minimum = 1,
        .maximum = 4096,
        .allow_auto = true,
-       .help = "Threads that the stage's parallel work uses at most; auto: all of its placement."},
+       .help = "threads that the stage's parallel work uses at most; auto: all of its placement"},
       {.name = "numa_node",
        .type = ParamType::integer,
        .default_value = "auto",
        .minimum = 0,
        .maximum = 1023,
        .allow_auto = true,
-       .help = "NUMA node to which the stage is pinned; excludes cpus."},
+       .help = "NUMA node to which the stage is pinned; excludes cpus"},
       {.name = "cpus",
        .type = ParamType::text,
        .unit = "CPU list",
        .default_value = "auto",
        .allow_auto = true,
-       .help = "CPUs to which the stage is pinned, as 0-3,8 or [0, 1, 2, 3, 8]; excludes numa_node."},
+       .help = "CPUs to which the stage is pinned, as 0-3,8 or [0, 1, 2, 3, 8]; excludes numa_node"},
   };
   return kParams;
 }

@@ -1,0 +1,144 @@
+// Descriptions of kinds as text and JSON.
+#include "topology/describe_kind.hpp"
+
+#include <algorithm>
+
+#include "topology/json_text.hpp"
+#include "topology/param_value.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr std::string_view kParamTypeNames[] = {"boolean", "integer", "number", "bytes", "choice", "text"};
+
+std::string_view param_type_name(ParamType type) { return kParamTypeNames[static_cast<std::size_t>(type)]; }
+
+std::string padded(std::string_view text, std::size_t width) {
+  std::string out(text);
+  out.resize(std::max(width, text.size()), ' ');
+  return out;
+}
+
+void append_line(std::string& out, std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  out += line + "\n";
+}
+
+void append_ports(std::string& out, std::string_view title, std::span<const PortInfo> ports) {
+  if (ports.empty()) return;
+  out.append("\n").append(title).append("\n");
+  std::size_t name_width = 0, type_width = 0;
+  for (const PortInfo& port : ports) {
+    name_width = std::max(name_width, port.name.size());
+    type_width = std::max(type_width, message_type_name(port.type).size());
+  }
+  for (const PortInfo& port : ports) {
+    std::string marks;
+    if (!port.required) marks += " (optional)";
+    if (port.many) marks += " (many edges)";
+    if (port.feedback) marks += " (feedback)";
+    append_line(out, "  " + padded(port.name, name_width) + "  " +
+                         padded(message_type_name(port.type), type_width) + "  " + std::string(port.help) +
+                         marks);
+  }
+}
+
+void append_params(std::string& out, std::string_view title, std::span<const ParamInfo> params) {
+  if (params.empty()) return;
+  out.append("\n").append(title).append("\n");
+  for (const ParamInfo& param : params) {
+    append_line(out, "  " + std::string(param.name) + ": " + expected_text(param) + "; default " +
+                         (param.default_value.empty() ? "empty" : std::string(param.default_value)) +
+                         (param.while_running ? "; may change while running" : ""));
+    append_line(out, "      " + std::string(param.help));
+  }
+}
+
+void write_ports(JsonText& json, std::string_view name, std::span<const PortInfo> ports) {
+  const auto truth = [](bool value) { return value ? "true" : "false"; };
+  json.key(name);
+  json.open_list();
+  for (const PortInfo& port : ports) {
+    json.open_object();
+    json.member("name", port.name);
+    json.member("type", message_type_name(port.type));
+    json.member("help", port.help);
+    json.member_literal("required", truth(port.required));
+    json.member_literal("many", truth(port.many));
+    json.member_literal("feedback", truth(port.feedback));
+    json.close_object();
+  }
+  json.close_list();
+}
+
+void write_param(JsonText& json, const ParamInfo& param) {
+  json.open_object();
+  json.member("name", param.name);
+  json.member("type", param_type_name(param.type));
+  json.member("unit", param.unit);
+  json.member("default", param.default_value);
+  if (param.type == ParamType::integer || param.type == ParamType::number || param.type == ParamType::bytes) {
+    json.member_literal("minimum", number_text(param.minimum));
+    if (param.maximum != std::numeric_limits<double>::infinity()) {
+      json.member_literal("maximum", number_text(param.maximum));
+    }
+  }
+  if (param.type == ParamType::choice) {
+    json.key("choices");
+    json.open_list();
+    for (const std::string_view choice : split_choices(param.choices)) json.string(choice);
+    json.close_list();
+  }
+  json.member_literal("allow_auto", param.allow_auto ? "true" : "false");
+  json.member_literal("while_running", param.while_running ? "true" : "false");
+  json.member("help", param.help);
+  json.close_object();
+}
+
+}  // namespace
+
+std::string describe_kind(const StageInfo& info) {
+  std::string out;
+  append_line(out, std::string(info.kind) + ": " + std::string(info.help) + (info.source ? " (source)" : ""));
+  append_ports(out, "inputs, earlier ones served first", info.inputs);
+  append_ports(out, "outputs", info.outputs);
+  append_params(out, "parameters", info.params);
+  append_params(out, "parameters of every stage", common_stage_params());
+  if (!info.metrics.empty()) {
+    out += "\nmetrics\n";
+    std::size_t width = 0;
+    for (const MetricInfo& metric : info.metrics) width = std::max(width, metric.name.size());
+    for (const MetricInfo& metric : info.metrics) {
+      append_line(out, "  " + padded(metric.name, width) + "  " + std::string(metric.help));
+    }
+  }
+  return out;
+}
+
+std::string describe_kind_json(const StageInfo& info) {
+  JsonText json;
+  json.open_object();
+  json.member("kind", info.kind);
+  json.member("help", info.help);
+  json.member_literal("source", info.source ? "true" : "false");
+  write_ports(json, "inputs", info.inputs);
+  write_ports(json, "outputs", info.outputs);
+  json.key("params");
+  json.open_list();
+  for (const ParamInfo& param : info.params) write_param(json, param);
+  for (const ParamInfo& param : common_stage_params()) write_param(json, param);
+  json.close_list();
+  json.key("metrics");
+  json.open_list();
+  for (const MetricInfo& metric : info.metrics) {
+    json.open_object();
+    json.member("name", metric.name);
+    json.member("help", metric.help);
+    json.close_object();
+  }
+  json.close_list();
+  json.close_object();
+  return std::move(json).take();
+}
+
+}  // namespace colibri

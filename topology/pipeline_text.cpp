@@ -1,0 +1,116 @@
+// A spec as text: effective values for people, the graph for Graphviz.
+#include "io/text/json_output.hpp"
+#include "topology/cpu_list.hpp"
+#include "topology/pipeline_graph.hpp"
+#include "topology/pipeline_settings.hpp"
+#include "topology/problem_text.hpp"
+
+namespace colibri {
+namespace {
+
+std::string origin_text(const Origin& origin) {
+  switch (origin.kind) {
+    case Origin::Kind::default_value: return "default";
+    case Origin::Kind::file: return place_text(origin);
+    case Origin::Kind::environment: return "environment " + origin.file;
+    case Origin::Kind::command_line: return "command line " + origin.file;
+  }
+  return "unknown";
+}
+
+// Text that could mean something else to YAML is quoted; JSON's quoting is YAML's too.
+std::string yaml_value(const ParamInfo& info, std::string_view text) {
+  if (info.type != ParamType::text) return std::string(text);
+  std::string quoted;
+  append_json_string(quoted, text);
+  return quoted;
+}
+
+void append_value(std::string& out, std::string_view indent, std::string_view name, std::string_view value,
+                  const Origin& origin) {
+  out.append(indent).append(name).append(": ").append(value);
+  out.append("  # ").append(origin_text(origin)).append("\n");
+}
+
+std::string count_text(const std::optional<std::uint32_t>& count) {
+  return count ? std::to_string(*count) : "auto";
+}
+
+void append_stage(std::string& out, const StageSpec& stage, const StageInfo* info) {
+  constexpr std::string_view kIndent = "    ";
+  out.append("  ").append(stage.name).append(":\n");
+  append_value(out, kIndent, "kind", stage.kind, stage.kind_origin);
+  append_value(out, kIndent, "workers", count_text(stage.workers), stage.workers_origin);
+  append_value(out, kIndent, "numa_node", count_text(stage.numa_node), stage.numa_node_origin);
+  append_value(out, kIndent, "cpus", stage.cpus.empty() ? "auto" : format_cpu_list(stage.cpus),
+               stage.cpus_origin);
+  if (info == nullptr) return;
+  for (const ParamInfo& param : info->params) {
+    const auto given = stage.params.find(std::string(param.name));
+    append_value(out, kIndent, param.name, yaml_value(param, effective_param(stage, *info, param.name)),
+                 given == stage.params.end() ? Origin{} : given->second.second);
+  }
+}
+
+std::string dot_quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds) {
+  std::string out = "# Effective values of pipeline " + spec.name + ", with the origin of each.\n";
+  out += "version: " + std::to_string(kPipelineVersion) + "\n";
+  std::string_view section;
+  for (const SettingInfo& setting : pipeline_settings()) {
+    if (setting.section != section) {
+      section = setting.section;
+      out.append(section).append(":\n");
+    }
+    const auto [value, origin] = setting.get(spec);
+    append_value(out, section.empty() ? "" : "  ", setting.param.name, yaml_value(setting.param, value),
+                 origin);
+  }
+  out += "stages:\n";
+  for (const StageSpec& stage : spec.stages) append_stage(out, stage, find_kind(kinds, stage.kind));
+  out += "edges:\n";
+  for (const EdgeSpec& edge : spec.edges) {
+    out += "  - {from: " + edge.from_stage + "." + edge.from_port + ", to: " + edge.to_stage + "." +
+           edge.to_port + ", capacity: " + count_text(edge.capacity) + "}  # " + origin_text(edge.origin);
+    out += edge.capacity ? "\n" : "; capacity: default\n";
+  }
+  return out;
+}
+
+std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds) {
+  const PipelineGraph graph = resolve_pipeline(spec, kinds);
+  std::string out = "digraph " + dot_quoted(spec.name) + " {\n  rankdir=LR;\n  node [shape=box];\n";
+  for (const StageSpec& stage : spec.stages) {
+    const std::string label = stage.kind == stage.name ? stage.name : stage.name + " (" + stage.kind + ")";
+    out += "  " + dot_quoted(stage.name) + " [label=" + dot_quoted(label) + "];\n";
+  }
+  for (std::size_t i = 0; i < spec.edges.size(); ++i) {
+    const EdgeSpec& edge = spec.edges[i];
+    std::string label =
+        edge.from_port == edge.to_port ? edge.from_port : edge.from_port + " to " + edge.to_port;
+    std::string style;
+    if (graph.edges[i].complete()) {
+      label += ": " + std::string(message_type_name(graph.output(graph.edges[i]).type));
+      // A feedback edge must not turn the order of the stages around.
+      if (graph.input(graph.edges[i]).feedback) style = ", style=dashed, constraint=false";
+    } else {
+      style = ", color=red";
+    }
+    if (edge.capacity) label += " (" + std::to_string(*edge.capacity) + ")";
+    out += "  " + dot_quoted(edge.from_stage) + " -> " + dot_quoted(edge.to_stage) +
+           " [label=" + dot_quoted(label) + style + "];\n";
+  }
+  return out + "}\n";
+}
+
+}  // namespace colibri
