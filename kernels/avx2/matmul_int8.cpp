@@ -80,6 +80,7 @@ struct Int8Tile {
     __m256i first[kTileRows], second[kTileRows];  // pair sums of outputs 0..3 and 4..7
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) first[r] = second[r] = _mm256_setzero_si256();
+#pragma GCC unroll 4
     for (std::uint32_t q = 0; q < kQuads; ++q) {
       const __m128i* bytes = reinterpret_cast<const __m128i*>(weights + q * kQuadBytes);
       const __m256i w0 = _mm256_cvtepu8_epi16(_mm_loadu_si128(bytes));

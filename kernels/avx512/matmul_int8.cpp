@@ -50,6 +50,7 @@ struct Int8Tile {
 #pragma GCC unroll 16
         for (int p = 0; p < kPanels; ++p) dots[r][p] = offset;
       }
+#pragma GCC unroll 16
       for (std::uint32_t q = 0; q < kQuads; ++q) {
         __m512i w[kPanels];
 #pragma GCC unroll 16

@@ -158,26 +158,24 @@ struct Attention {
   }
 
   // One step of the online softmax; returns the factor for what was there before. NaN scores do not
-  // take part in the maximum and come out as NaN weights.
+  // take part in the maximum and come out as NaN weights, and so do scores at an infinite maximum: then
+  // everything is NaN from here on, whatever the factor.
   static float softmax(const PageView& view, L score, float& max, L& sums, float* weights) {
     const L lowest = L::all(-__builtin_inff());
     const auto valid = L::mask((2U << view.last) - (1U << view.first));
     const float page_max = largest_lane(L::larger(L::select(valid, score, lowest), lowest));
     float correction = 1.0F;  // what the exponential gives when the maximum stays
-    if (page_max > max || max == lowest_value()) {
-      const float raised = page_max > max ? page_max : max;
+    if (page_max > max) {
       alignas(64) float lanes[kLanes];
-      exp_lanes(L::all(max - raised)).store(lanes);
+      exp_lanes(L::all(max - page_max)).store(lanes);
       correction = lanes[0];
-      max = raised;
+      max = page_max;
     }
     const L weight = L::select(valid, exp_lanes(L::sub(score, L::all(max))), L::zero());
     sums = L::fma(sums, L::all(correction), weight);
     weight.store(weights);
     return correction;
   }
-
-  static constexpr float lowest_value() { return -__builtin_inff(); }
 
   // out[h][d ..] of kVectors vectors (the last lanes beyond `lanes` left alone), over all pages.
   template <int kVectors, int kHeads, int kPages>
