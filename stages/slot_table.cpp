@@ -16,7 +16,7 @@ constexpr double kReplaceFactor = 1.05;
 SlotTable::SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, std::uint32_t transit)
     : experts_(experts), slots_(slots), slot_of_(std::size_t{layers} * experts, kNone), quota_(layers),
       resident_slots_(layers), uses_(std::size_t{layers} * experts), visits_(layers) {
-  assert(transit >= 1 && slots >= transit && layers >= 1);
+  assert(slots >= transit && layers >= 1 && (transit >= 1 || slots >= layers * experts));
   free_.reserve(slots);
   for (std::uint32_t slot = slots; slot-- > 0;) free_.push_back(slot);
   const std::uint32_t for_residents = slots - transit;

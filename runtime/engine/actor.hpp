@@ -1,0 +1,105 @@
+// Actor: a running stage. Its inbox, its state, its bookkeeping.
+//
+// The executor calls run() after a wake; at most one wake is outstanding (a flag, cleared
+// before the inbox is looked at again). run() delivers messages in the order of priority of
+// the input ports, keeps the promises of the stage contract (room on every output before a
+// call, one call at a time) and accounts where the time goes.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/lockfree/queue.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <colibri/stage.hpp>
+
+#include "runtime/engine/edge.hpp"
+#include "runtime/engine/executor.hpp"
+#include "runtime/metrics/histogram.hpp"
+
+namespace colibri {
+
+class Actor final : private Emitter, private CompletionPort {
+ public:
+  struct Metrics {
+    Counter items;                                // messages handled
+    Counter calls;
+    Counter busy_ns;
+    std::array<Counter, kWaitReasons> blocked_ns;  // by Wait
+    Histogram service;                            // of one call
+    Histogram queue;                              // from emit to delivery
+  };
+
+  // completion_capacity: most messages that foreign threads have posted and the stage has not seen.
+  Actor(std::string name, const StageInfo& info, std::unique_ptr<Stage> stage, Executor& executor,
+        std::uint32_t completion_capacity);
+
+  void connect_input(std::uint32_t port, Edge& edge) { inputs_[port].push_back(&edge); }
+  void connect_output(std::uint32_t port, Edge& edge) { outputs_[port] = &edge; }
+  // Called once when the actor will never emit again.
+  void on_ended(std::function<void()> ended) { on_ended_ = std::move(ended); }
+  // A broken promise (an emit without room): ends the job with an error.
+  void on_failure(std::function<void(Status)> failed) { on_failure_ = std::move(failed); }
+  // Tests: called before each delivery; true makes the actor act as if blocked, until the next wake.
+  void inject_blocking(std::function<bool()> blocked) { inject_blocking_ = std::move(blocked); }
+
+  void wake(bool foreign);
+  void run();
+
+  Stage& stage() noexcept { return *stage_; }
+  const StageInfo& info() const noexcept { return info_; }
+  const std::string& name() const noexcept { return name_; }
+  CompletionPort& completion_port() noexcept { return *this; }
+  const Metrics& metrics() const noexcept { return metrics_; }
+  const std::vector<std::vector<Edge*>>& inputs() const noexcept { return inputs_; }
+  bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  std::string describe() const;  // for errors: levels and the reason it waits
+
+ private:
+  // Emitter
+  void emit(std::uint32_t output_port, const Message& message) override;
+  std::uint32_t room(std::uint32_t output_port) const override;
+  void end() override;
+  // CompletionPort
+  void post(const Message& message) noexcept override;
+
+  bool step();
+  bool outputs_have_room();
+  bool next_message(Message& message);
+  bool take_from(std::uint32_t port, Message& message);
+  bool inputs_ended() const;
+  void deliver(Message& message);
+  void call_resume();
+  void after_call(Wait wait, std::uint8_t port);
+  void finish();
+  void set_blocked(Wait wait);
+
+  const std::string name_;
+  const StageInfo& info_;
+  const std::unique_ptr<Stage> stage_;
+  Executor& executor_;
+  std::vector<std::vector<Edge*>> inputs_;   // [ports][edges]
+  std::vector<std::uint32_t> next_edge_;     // [ports] round robin
+  std::vector<Edge*> outputs_;               // [ports] null: not connected
+  boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
+  std::atomic<bool> scheduled_{false};
+  std::atomic<std::uint32_t> turn_{0};       // orders one run after the other for memory
+  Wait blocked_ = Wait::none;                // what the stage answered last
+  std::uint32_t blocked_port_ = 0;           // ports below it are still served
+  bool batch_open_ = false;                  // the stage wants to be resumed when the inbox is empty
+  bool end_requested_ = false;
+  bool end_of_input_called_ = false;
+  std::atomic<bool> ended_{false};
+  Wait accounted_ = Wait::none;              // reason of the blocked time that is running
+  std::uint64_t accounted_since_ = 0;
+  std::function<void()> on_ended_;
+  std::function<void(Status)> on_failure_;
+  std::function<bool()> inject_blocking_;
+  Metrics metrics_;
+};
+
+}  // namespace colibri

@@ -1,0 +1,21 @@
+// Executor: gives actors a thread. The graph executor does it on oneTBB, the stepped
+// scheduler on the calling thread in a seeded order.
+#pragma once
+
+#include <cstddef>
+
+namespace colibri {
+
+class Actor;
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Lets actor.run() be called soon, never twice at the same time. `foreign` says that the caller may be
+  // outside the actor's placement.
+  virtual void schedule(Actor& actor, bool foreign) = 0;
+  // Calls body(object, tile) for all tiles on at most `workers` threads; returns when all are done.
+  virtual void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t), void* object) = 0;
+};
+
+}  // namespace colibri

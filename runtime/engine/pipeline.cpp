@@ -1,0 +1,255 @@
+#include "runtime/engine/pipeline.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "runtime/engine/step_scheduler.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr std::uint32_t kRequestCapacity = 64;
+// Streamed pieces and results: the writer is woken for each, so a few hundred never fill up in practice.
+constexpr std::uint32_t kOutcomeCapacity = 256;
+constexpr std::uint32_t kHostCapacity = 64;
+constexpr std::uint32_t kMaxCapacity = 65'534;
+
+double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+// Stages with the same CPUs share a placement; those without any share the default one.
+std::vector<std::uint32_t> cpus_of(const StageSpec& stage, const Machine& machine) {
+  if (!stage.numa_node) return stage.cpus;
+  for (const NumaNode& node : machine.nodes) {
+    if (node.index == *stage.numa_node) return node.cpus;
+  }
+  return {};
+}
+
+}  // namespace
+
+MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batches) {
+  MessageCredits credits{};
+  auto set = [&credits](MessageType type, std::uint64_t count) {
+    credits[static_cast<std::size_t>(type)] = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kMaxCapacity));
+  };
+  const std::uint64_t waves = plan.wave_credits();
+  const std::uint64_t visits = std::uint64_t{2} * plan.in_flight;
+  set(MessageType::wave, waves);
+  set(MessageType::step_done, plan.in_flight);
+  set(MessageType::visit, visits);
+  // One a wave, and one more a wave that tells the end of a visit in which it demanded nothing new.
+  set(MessageType::demand, 2 * waves);
+  set(MessageType::expert, visits * (plan.spec->num_experts + 1));
+  set(MessageType::slot, visits * (plan.spec->num_experts + 1));
+  set(MessageType::expert_done, visits * (plan.spec->num_experts + 1));
+  set(MessageType::residual_copy, hint_batches);
+  set(MessageType::hint, hint_batches);
+  return credits;
+}
+
+Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, const Registry& registry,
+                                                  const Services& services, std::span<const std::uint64_t> stage_bytes,
+                                                  std::span<std::byte> scratch, const Options& options) {
+  std::unique_ptr<Pipeline> pipeline(new Pipeline);
+  pipeline->stepped_ = options.stepped;
+  COLIBRI_RETURN_IF_ERROR(pipeline->make_placements(spec, services, options));
+  COLIBRI_RETURN_IF_ERROR(pipeline->make_actors(spec, registry, services, stage_bytes, scratch, options));
+  COLIBRI_RETURN_IF_ERROR(pipeline->make_edges(spec, registry, services));
+  return pipeline;
+}
+
+Pipeline::~Pipeline() {
+  stop();
+  // Nodes refer to actors: no task may run when these go.
+  for (const auto& placement : placements_) placement->wait_idle();
+  placements_.clear();
+}
+
+Status Pipeline::make_placements(const PipelineSpec& spec, const Services& services, const Options& options) {
+  placement_of_stage_.assign(spec.stages.size(), 0);
+  if (options.stepped != nullptr) return {};
+  PipelineProblems problems;
+  check_placement(spec, *options.machine, problems);
+  COLIBRI_RETURN_IF_ERROR(problems.to_status());
+  std::map<std::vector<std::uint32_t>, std::size_t> known;
+  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
+    const std::vector<std::uint32_t> cpus = cpus_of(spec.stages[i], *options.machine);
+    const auto [place, added] = known.emplace(cpus, placements_.size());
+    placement_of_stage_[i] = place->second;
+    if (!added) continue;
+    PlacementSpec placement;
+    placement.cpus = cpus;
+    placement.threads = cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size());
+    placement.name = cpus.empty() ? "default" : "stages." + spec.stages[i].name;
+    placements_.push_back(std::make_unique<Placement>(std::move(placement)));
+  }
+  return {};
+}
+
+Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry, const Services& services,
+                             std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch,
+                             const Options& options) {
+  std::uint64_t used = 0;
+  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
+    const StageSpec& stage = spec.stages[i];
+    const StageKind* kind = registry.find(stage.kind);
+    if (kind == nullptr) return {ErrorCode::not_found, "unknown stage kind '" + stage.kind + "'; list them with `colibri inspect`"};
+    if (scratch.size() - used < stage_bytes[i]) return {ErrorCode::internal, "the scratch pool is smaller than planned"};
+    Member member;
+    member.spec = &stage;
+    member.executor = options.stepped != nullptr ? static_cast<Executor*>(options.stepped)
+                                                 : placements_[placement_of_stage_[i]].get();
+    // Reads outstanding, one post a source may wait for, and room to spare.
+    const std::uint64_t completions = std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaxCapacity);
+    member.actor = std::make_unique<Actor>(stage.name, *kind->info, kind->create(), *member.executor,
+                                           static_cast<std::uint32_t>(completions));
+    const std::uint32_t threads = options.stepped != nullptr ? 4 : placements_[placement_of_stage_[i]]->spec().threads;
+    const std::uint32_t workers = std::min(stage.workers.value_or(threads), threads);
+    member.context = std::make_unique<ActorContext>(stage, *kind->info, services, scratch.subspan(used, stage_bytes[i]),
+                                                    *member.executor, workers, member.actor->completion_port());
+    used += stage_bytes[i];
+    member.actor->on_ended([this] { actor_ended(); });
+    member.actor->on_failure([this](Status status) { fail(std::move(status)); });
+    if (options.inject_blocking) member.actor->inject_blocking(options.inject_blocking);
+    if (options.stepped == nullptr) placements_[placement_of_stage_[i]]->add(*member.actor);
+    members_.push_back(std::move(member));
+  }
+  return {};
+}
+
+Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services) {
+  const MessageCredits credits = message_credits(services.plan, services.hint_batches.size());
+  PipelineProblems problems;
+  check_edge_capacities(spec, registry.infos(), credits, problems);
+  COLIBRI_RETURN_IF_ERROR(problems.to_status());
+  auto port_index = [](std::span<const PortInfo> ports, std::string_view name) {
+    const auto found = std::find_if(ports.begin(), ports.end(), [&](const PortInfo& port) { return port.name == name; });
+    return static_cast<std::uint32_t>(found - ports.begin());
+  };
+  for (const EdgeSpec& edge : spec.edges) {
+    Member* from = find(edge.from_stage);
+    Member* to = find(edge.to_stage);
+    if (from == nullptr || to == nullptr) return {ErrorCode::internal, "an edge names a stage that does not exist"};
+    const std::uint32_t output = port_index(from->actor->info().outputs, edge.from_port);
+    const std::uint32_t input = port_index(to->actor->info().inputs, edge.to_port);
+    if (output == from->actor->info().outputs.size() || input == to->actor->info().inputs.size()) {
+      return {ErrorCode::internal, "an edge names a port that does not exist"};
+    }
+    const MessageType type = from->actor->info().outputs[output].type;
+    std::uint32_t capacity = credits[static_cast<std::size_t>(type)];
+    if (type == MessageType::request) capacity = kRequestCapacity;
+    if (type == MessageType::outcome) capacity = kOutcomeCapacity;
+    if (type == MessageType::host) capacity = kHostCapacity;
+    auto made = std::make_unique<Edge>(edge.capacity.value_or(capacity));
+    made->name = edge.from_stage + "." + edge.from_port + " -> " + edge.to_stage + "." + edge.to_port;
+    made->producer = from->actor.get();
+    made->consumer = to->actor.get();
+    made->crosses_placements = from->executor != to->executor;
+    from->actor->connect_output(output, *made);
+    to->actor->connect_input(input, *made);
+    edges_.push_back(std::move(made));
+  }
+  return {};
+}
+
+Pipeline::Member* Pipeline::find(std::string_view name) noexcept {
+  const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.spec->name == name; });
+  return found == members_.end() ? nullptr : &*found;
+}
+
+Status Pipeline::start() {
+  for (Member& member : members_) {
+    // Counted before the call: stop undoes also what a failed start has taken.
+    ++started_;
+    if (Status status = member.actor->stage().start(*member.context); !status) {
+      stop();
+      return std::move(status).at("stage " + member.spec->name);
+    }
+  }
+  for (Member& member : members_) member.actor->wake(true);
+  return {};
+}
+
+void Pipeline::wait() {
+  if (stepped_ != nullptr) {
+    stepped_->run_until([this] {
+      const std::lock_guard lock(mutex_);
+      return ended_ == members_.size();
+    });
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  all_ended_.wait(lock, [this] { return ended_ == members_.size(); });
+}
+
+bool Pipeline::wait_for(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return all_ended_.wait_for(lock, limit, [this] { return ended_ == members_.size(); });
+}
+
+void Pipeline::actor_ended() {
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  all_ended_.notify_all();
+}
+
+void Pipeline::fail(Status status) {
+  const std::lock_guard lock(mutex_);
+  if (status_.is_ok()) status_ = std::move(status);
+  failed_.store(true, std::memory_order_release);
+}
+
+Status Pipeline::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Pipeline::stop() noexcept {
+  for (const auto& placement : placements_) placement->wait_idle();
+  while (started_ > 0) members_[--started_].actor->stage().stop();
+}
+
+std::vector<StageReport> Pipeline::report() const {
+  static constexpr const char* kReasons[kWaitReasons] = {"", "input", "output_space", "expert", "device", "memory"};
+  std::vector<StageReport> reports;
+  for (const Member& member : members_) {
+    const Actor::Metrics& metrics = member.actor->metrics();
+    StageReport report;
+    report.name = member.spec->name;
+    report.kind = member.spec->kind;
+    report.items = metrics.items.get();
+    report.busy_seconds = seconds(metrics.busy_ns.get());
+    for (std::size_t reason = 1; reason < kWaitReasons; ++reason) {
+      report.blocked_seconds.emplace_back(kReasons[reason], seconds(metrics.blocked_ns[reason].get()));
+    }
+    report.p50_seconds = seconds(metrics.service.quantile(0.5));
+    report.p95_seconds = seconds(metrics.service.quantile(0.95));
+    report.p99_seconds = seconds(metrics.service.quantile(0.99));
+    report.max_seconds = seconds(metrics.service.max());
+    report.queue_p50_seconds = seconds(metrics.queue.quantile(0.5));
+    report.queue_p95_seconds = seconds(metrics.queue.quantile(0.95));
+    report.queue_p99_seconds = seconds(metrics.queue.quantile(0.99));
+    report.queue_max_seconds = seconds(metrics.queue.max());
+    for (const auto& port : member.actor->inputs()) {
+      for (const Edge* edge : port) report.queue_high_water = std::max(report.queue_high_water, edge->high_water());
+    }
+    report.metrics = member.context->metric_values();
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::string Pipeline::describe() const {
+  std::string text;
+  for (const Member& member : members_) text += member.actor->describe() + "\n";
+  return text;
+}
+
+std::uint32_t Pipeline::worker_slots() const noexcept {
+  std::uint32_t slots = 0;
+  for (const auto& placement : placements_) slots += placement->spec().threads;
+  return slots;
+}
+
+}  // namespace colibri

@@ -1,0 +1,100 @@
+// Pipeline: a PipelineSpec brought to life. Built, started, waited for, stopped once.
+//
+// One generic builder makes actors, edges and placements from the spec; there is no second
+// description of the graph. Start takes resources stage by stage in file order; a stage that
+// fails to start stops those before it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <colibri/registry.hpp>
+#include <colibri/services.hpp>
+
+#include "runtime/engine/actor.hpp"
+#include "runtime/engine/actor_context.hpp"
+#include "runtime/engine/placement.hpp"
+#include "runtime/metrics/run_report.hpp"
+#include "topology/machine.hpp"
+#include "topology/pipeline_spec.hpp"
+
+namespace colibri {
+
+class StepScheduler;
+
+class Pipeline {
+ public:
+  struct Options {
+    const Machine* machine = nullptr;  // where stages may be placed; not used when stepped
+    // Not null: everything runs on the thread that calls wait, in this scheduler's order (tests).
+    StepScheduler* stepped = nullptr;
+    // Tests: asked before each call into a stage; true makes it act as if blocked.
+    std::function<bool()> inject_blocking;
+  };
+
+  // scratch: memory for all stages, stage_bytes[i] for stage i. Everything passed must outlive the pipeline.
+  static Result<std::unique_ptr<Pipeline>> build(const PipelineSpec& spec, const Registry& registry,
+                                                 const Services& services, std::span<const std::uint64_t> stage_bytes,
+                                                 std::span<std::byte> scratch, const Options& options);
+  ~Pipeline();  // stops
+
+  Status start();
+  // Returns when every stage has ended. After `fail`, stages still end by themselves.
+  void wait();
+  // The same for at most `limit`; true when every stage has ended. Not for stepped pipelines.
+  bool wait_for(std::chrono::milliseconds limit);
+  // Ends the job with an error as soon as stages allow; the first error counts. Thread-safe.
+  void fail(Status status);
+  bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  Status status() const;
+  // Stops all stages in reverse order; called once all have ended, or after a failed start.
+  void stop() noexcept;
+
+  // Snapshot of all stages. Exact after wait.
+  std::vector<StageReport> report() const;
+  // One line an actor: levels of its inputs and what it waits for.
+  std::string describe() const;
+  // Worker slots of all placements together.
+  std::uint32_t worker_slots() const noexcept;
+
+ private:
+  struct Member {
+    const StageSpec* spec;
+    std::unique_ptr<Actor> actor;
+    std::unique_ptr<ActorContext> context;
+    Executor* executor;
+  };
+
+  Pipeline() = default;
+  Status make_placements(const PipelineSpec& spec, const Services& services, const Options& options);
+  Status make_actors(const PipelineSpec& spec, const Registry& registry, const Services& services,
+                     std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch, const Options& options);
+  Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
+  Member* find(std::string_view name) noexcept;
+  void actor_ended();
+
+  std::vector<std::unique_ptr<Placement>> placements_;
+  std::vector<std::size_t> placement_of_stage_;
+  std::vector<std::unique_ptr<Edge>> edges_;
+  std::vector<Member> members_;
+  StepScheduler* stepped_ = nullptr;
+  std::size_t started_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable all_ended_;
+  std::size_t ended_ = 0;
+  std::atomic<bool> failed_{false};
+  Status status_;
+};
+
+// Most messages of each type that circulate at a time, for edges with capacity auto and for the check.
+MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batches);
+
+}  // namespace colibri

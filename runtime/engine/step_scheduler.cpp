@@ -1,0 +1,50 @@
+#include "runtime/engine/step_scheduler.hpp"
+
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "runtime/engine/actor.hpp"
+
+namespace colibri {
+
+// splitmix64 (Steele, Lea, Flood 2014).
+std::uint64_t StepScheduler::random() noexcept {
+  std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+void StepScheduler::schedule(Actor& actor, bool) {
+  const std::lock_guard lock(mutex_);
+  ready_.push_back(&actor);
+  scheduled_.notify_one();
+}
+
+void StepScheduler::parallel(std::size_t tiles, std::size_t, void (*body)(void*, std::size_t), void* object) {
+  std::vector<std::size_t> order(tiles);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t i = tiles; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  for (const std::size_t tile : order) body(object, tile);
+}
+
+void StepScheduler::run_until(const std::function<bool()>& done) {
+  while (!done()) {
+    Actor* actor = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      if (ready_.empty()) {
+        scheduled_.wait_for(lock, std::chrono::milliseconds(10));
+        continue;
+      }
+      const std::size_t pick = random() % ready_.size();
+      actor = ready_[pick];
+      ready_[pick] = ready_.back();
+      ready_.pop_back();
+    }
+    actor->run();
+  }
+}
+
+}  // namespace colibri

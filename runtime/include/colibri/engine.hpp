@@ -1,0 +1,80 @@
+// Engine: a model opened with a pipeline, ready to run jobs.
+//
+//   auto pipeline = ...;                                  // parse_pipeline, or the built-in one
+//   auto engine = Engine::open("model", pipeline, {});
+//   RunReport report = engine.value()->run({.source = &source, .sink = &sink}).value();
+//
+// The engine never prints, exits, installs signal handlers or creates a oneTBB
+// global_control. The program that embeds it should allow 1 + worker_slots() threads
+// (tbb::global_control::max_allowed_parallelism); a lower value in force is logged by name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <colibri/services.hpp>
+
+#include "io/status.hpp"
+#include "runtime/memory/memory_plan.hpp"
+#include "runtime/metrics/run_report.hpp"
+#include "topology/pipeline_spec.hpp"
+
+namespace colibri {
+
+class StepScheduler;
+
+struct EngineOptions {
+  // Stage kinds; null: the built-in ones. Must outlive the engine.
+  const Registry* registry = nullptr;
+  // Kernels by name ("avx512", "avx2", "scalar"); empty: the best that this processor supports.
+  std::string kernels;
+  // One line each; may be called from any thread. Empty: nothing is said.
+  std::function<void(std::string)> log;
+};
+
+struct Job {
+  RequestSource* source = nullptr;
+  ResultSink* sink = nullptr;
+  TraceRecorder* trace = nullptr;        // null: nothing is traced
+  // Polled between steps; true finishes what is in the pipeline and leaves the rest unanswered.
+  std::function<bool()> stopping;
+  // Called about ten times a second with a snapshot, from the thread that runs the job.
+  std::function<void(const RunReport&)> progress;
+  // Tests: runs the graph on the calling thread in this scheduler's order.
+  StepScheduler* stepped = nullptr;
+  // Tests: see Pipeline::Options.
+  std::function<bool()> inject_blocking;
+};
+
+class Engine {
+ public:
+  // Opens the container, plans memory, loads the dense weights. Nothing is allocated when the plan does not fit.
+  static Result<std::unique_ptr<Engine>> open(const std::filesystem::path& model, PipelineSpec pipeline,
+                                              EngineOptions options);
+  ~Engine();
+
+  // Runs one job to its end; the report covers it also when some requests failed. Errors are failures of the
+  // job as a whole (a sink that cannot write, a stage that cannot start). One job at a time.
+  Result<RunReport> run(const Job& job);
+
+  const ModelSpec& spec() const noexcept;
+  const Container& container() const noexcept;
+  const Tokenizer* tokenizer() const noexcept;  // null: the container has none
+  const MemoryPlan& plan() const noexcept;
+  const kernels::KernelTable& kernels() const noexcept;
+  // Threads that the arenas of the last job used together; before a job, of the default placement.
+  std::uint32_t worker_slots() const noexcept;
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// What `colibri plan` shows: opens the container and plans, without loading weights.
+Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline, const Registry& registry);
+
+}  // namespace colibri

@@ -1,0 +1,209 @@
+#include "runtime/memory/memory_plan.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "io/read/aligned_region.hpp"
+#include "runtime/memory/step_buffers.hpp"
+
+namespace colibri {
+namespace {
+
+constexpr std::uint32_t kDefaultMaxRows = 512;
+constexpr std::uint32_t kDefaultWaveRows = 64;
+constexpr std::uint64_t kAutoTokensPerRow = 512;            // KV for this much context a row, when there is room
+constexpr std::uint64_t kStackBytes = 256 * 1024;           // touched part of a thread's stack
+constexpr std::uint64_t kFixedOverheadBytes = 8ULL << 20;   // rings, metrics, allocator slack
+
+std::uint64_t rounded(std::uint64_t bytes) {
+  return checked_round_up<std::uint64_t>(bytes, AlignedRegion::kAlignment).value_or(bytes);
+}
+
+std::string_view param_of(const PipelineSpec& pipeline, const Registry& registry, std::string_view kind,
+                          std::string_view param) {
+  for (const StageSpec& stage : pipeline.stages) {
+    const StageKind* known = registry.find(stage.kind);
+    if (stage.kind == kind && known != nullptr) return effective_param(stage, *known->info, param);
+  }
+  return {};
+}
+
+PlanInputs plan_inputs(const Container& container, const PipelineSpec& pipeline, const Registry& registry,
+                       const Machine& machine) {
+  PlanInputs inputs;
+  inputs.spec = &container.spec();
+  inputs.max_rows = pipeline.steps.max_rows.value_or(kDefaultMaxRows);
+  inputs.wave_rows = std::min(pipeline.steps.wave_rows.value_or(kDefaultWaveRows), inputs.max_rows);
+  // auto: one step; a second one would read more, and pays only where compute exceeds the disk's time.
+  inputs.in_flight = pipeline.steps.in_flight.value_or(1);
+  inputs.threads = pipeline.threads.value_or(machine.default_threads());
+  inputs.kv_format = param_of(pipeline, registry, "attend", "kv_type") == "bf16" ? kernels::KvFormat::bf16
+                                                                                : kernels::KvFormat::f32;
+  return inputs;
+}
+
+void plan_stages(MemoryPlan& plan, const PipelineSpec& pipeline, const Registry& registry) {
+  for (const StageSpec& stage : pipeline.stages) {
+    const StageKind* kind = registry.find(stage.kind);
+    PlanInputs inputs = plan.inputs;
+    inputs.param = [&](std::string_view name) { return effective_param(stage, *kind->info, name); };
+    const std::uint64_t bytes = kind->memory_bytes != nullptr ? kind->memory_bytes(inputs) : 0;
+    plan.stage_bytes.push_back((bytes + 63) / 64 * 64);
+    plan.scratch_bytes += plan.stage_bytes.back();
+    if (bytes > 0) plan.lines.push_back({"scratch", "stage " + stage.name, bytes});
+  }
+  plan.scratch_bytes = rounded(plan.scratch_bytes);
+}
+
+Status too_small(std::string_view pool, std::uint64_t given, std::uint64_t needed) {
+  return {ErrorCode::invalid_input, "memory." + std::string(pool) + " is too small: " + format_bytes(given) +
+                                        " given, " + format_bytes(needed) + " needed; raise it or set it to auto"};
+}
+
+// KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine,
+// and in any case for one request of full length.
+Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t fixed) {
+  const ModelSpec& spec = *plan.inputs.spec;
+  plan.kv_layer_bytes = kernels::kv_page_layer_bytes(plan.inputs.kv_format, spec.attention.num_kv_heads, spec.attention.head_dim);
+  plan.kv_page_bytes = plan.kv_layer_bytes * spec.num_layers();
+  const std::uint64_t longest = (std::uint64_t{spec.max_seq_len} + kernels::kKvPagePositions - 1) / kernels::kKvPagePositions;
+  const SizeSetting& setting = pipeline.memory.dynamic;
+  if (setting.kind == SizeSetting::Kind::automatic || setting.kind == SizeSetting::Kind::minimum) {
+    const std::uint64_t rows = std::uint64_t{plan.inputs.max_rows} * plan.inputs.in_flight;
+    const std::uint64_t wanted = rows * kAutoTokensPerRow / kernels::kKvPagePositions;
+    const std::uint64_t affordable = plan.usable_bytes / 4 / std::max<std::uint64_t>(plan.kv_page_bytes, 1);
+    const std::uint64_t full = std::min(longest, plan.usable_bytes / 2 / std::max<std::uint64_t>(plan.kv_page_bytes, 1));
+    plan.kv_pages = std::max({full, setting.kind == SizeSetting::Kind::minimum ? 0 : std::min(wanted, affordable), std::uint64_t{1}});
+  } else {
+    const std::uint64_t given = setting.kind == SizeSetting::Kind::bytes
+                                    ? setting.bytes
+                                    : static_cast<std::uint64_t>(static_cast<double>(plan.usable_bytes) * setting.percent / 100);
+    if (given < fixed + plan.kv_page_bytes) return too_small("dynamic", given, fixed + plan.kv_page_bytes);
+    plan.kv_pages = (given - fixed) / plan.kv_page_bytes;
+  }
+  plan.kv_pages = std::min<std::uint64_t>(plan.kv_pages, 0x7fffffffU);
+  return {};
+}
+
+void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline, std::uint64_t inflight_bytes,
+                std::uint64_t left) {
+  const ModelSpec& spec = container.spec();
+  const std::uint64_t records = std::uint64_t{spec.num_moe_layers()} * spec.num_experts;
+  plan.slot_bytes = container.layout().record_bytes;
+  const SizeSetting& setting = pipeline.memory.experts;
+  std::uint64_t bytes = 0;
+  switch (setting.kind) {
+    case SizeSetting::Kind::automatic: bytes = left; break;
+    case SizeSetting::Kind::bytes: bytes = setting.bytes; break;
+    case SizeSetting::Kind::percent:
+      bytes = static_cast<std::uint64_t>(static_cast<double>(records * plan.slot_bytes) * setting.percent / 100);
+      break;
+    case SizeSetting::Kind::minimum: bytes = plan.slot_bytes; break;
+  }
+  plan.slots = std::clamp<std::uint64_t>(bytes / plan.slot_bytes, 1, records);
+  // With a slot for every record nothing needs to be kept free.
+  plan.transit = plan.slots == records
+                     ? 0
+                     : std::clamp<std::uint64_t>(inflight_bytes / plan.slot_bytes, 1, std::max<std::uint64_t>(plan.slots / 4, 1));
+}
+
+std::string table_of(const std::vector<PlanLine>& lines) {
+  std::string text;
+  for (const PlanLine& line : lines) {
+    char row[160];
+    std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", line.pool.c_str(), line.what.c_str(),
+                  format_bytes(line.bytes).c_str());
+    text += row;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string MemoryPlan::to_table() const {
+  std::string text = table_of(lines);
+  char row[200];
+  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "total", "planned", format_bytes(total_bytes).c_str());
+  text += row;
+  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "", "usable on this machine", format_bytes(usable_bytes).c_str());
+  return text + row;
+}
+
+std::string MemoryPlan::to_json() const {
+  std::string text = "{\n";
+  auto field = [&text](std::string_view name, std::uint64_t value) {
+    text += "  \"" + std::string(name) + "\": " + std::to_string(value) + ",\n";
+  };
+  field("max_rows", inputs.max_rows);
+  field("wave_rows", inputs.wave_rows);
+  field("in_flight", inputs.in_flight);
+  field("threads", inputs.threads);
+  field("static_bytes", static_bytes);
+  field("dynamic_bytes", dynamic_bytes);
+  field("kv_pages", kv_pages);
+  field("kv_page_bytes", kv_page_bytes);
+  field("scratch_bytes", scratch_bytes);
+  field("expert_slots", slots);
+  field("transit_slots", transit);
+  field("slot_bytes", slot_bytes);
+  field("experts_bytes", slots * slot_bytes);
+  field("process_bytes", process_bytes);
+  field("usable_bytes", usable_bytes);
+  text += "  \"planned_bytes\": " + std::to_string(total_bytes) + "\n}\n";
+  return text;
+}
+
+Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline, const Registry& registry,
+                               const Machine& machine, std::uint64_t process_bytes) {
+  MemoryPlan plan;
+  plan.inputs = plan_inputs(container, pipeline, registry, machine);
+  plan.usable_bytes = machine.usable_memory();
+
+  plan.static_bytes = rounded(container.dense_bytes());
+  const SizeSetting& static_pool = pipeline.memory.static_pool;
+  if (static_pool.kind == SizeSetting::Kind::bytes && static_pool.bytes < container.dense_bytes()) {
+    return too_small("static", static_pool.bytes, container.dense_bytes());
+  }
+  plan.lines.push_back({"static", "dense weights", container.dense_bytes()});
+
+  plan.step_bytes = step_bytes(plan.inputs);
+  plan.hint_batches = std::uint64_t{2} * plan.inputs.wave_credits();
+  const std::uint64_t hints = plan.hint_batches * hint_batch_bytes(plan.inputs);
+  const std::uint64_t steps = plan.inputs.in_flight * plan.step_bytes;
+  COLIBRI_RETURN_IF_ERROR(plan_kv(plan, pipeline, steps + hints));
+  plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens", plan.kv_pages * plan.kv_page_bytes});
+  plan.lines.push_back({"dynamic", "steps: " + std::to_string(plan.inputs.in_flight) + " of " + std::to_string(plan.inputs.max_rows) + " rows", steps});
+  plan.lines.push_back({"dynamic", "copies for the predictor", hints});
+  plan.dynamic_bytes = rounded(plan.kv_pages * plan.kv_page_bytes) + rounded(steps + hints);
+
+  plan_stages(plan, pipeline, registry);
+  const SizeSetting& scratch = pipeline.memory.scratch;
+  if (scratch.kind == SizeSetting::Kind::bytes && scratch.bytes < plan.scratch_bytes) {
+    return too_small("scratch", scratch.bytes, plan.scratch_bytes);
+  }
+
+  plan.process_bytes = process_bytes + kFixedOverheadBytes + kStackBytes * (plan.inputs.threads + 18);
+  plan.lines.push_back({"process", "program, tables, stacks and rings", plan.process_bytes});
+  const std::uint64_t others = plan.static_bytes + plan.dynamic_bytes + plan.scratch_bytes + plan.process_bytes;
+
+  std::uint64_t inflight_bytes = 64ULL << 20;
+  if (auto parsed = parse_bytes(param_of(pipeline, registry, "fetch", "inflight_bytes"))) inflight_bytes = parsed.value();
+  plan_slots(plan, container, pipeline, inflight_bytes, plan.usable_bytes > others ? plan.usable_bytes - others : 0);
+  plan.lines.push_back({"experts", std::to_string(plan.slots) + " slots of " + format_bytes(plan.slot_bytes) + ", " +
+                                       std::to_string(plan.transit) + " for transit",
+                        plan.slots * plan.slot_bytes});
+  plan.total_bytes = others + rounded(plan.slots * plan.slot_bytes);
+  if (plan.usable_bytes > 0 && plan.total_bytes > plan.usable_bytes) {
+    return Status(ErrorCode::capacity, "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
+                                           format_bytes(plan.usable_bytes) +
+                                           " usable (80 % of what is free or the cgroup allows); lower --experts-memory, "
+                                           "--max-rows or memory.dynamic\n" +
+                                           plan.to_table());
+  }
+  return plan;
+}
+
+}  // namespace colibri

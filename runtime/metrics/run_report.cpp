@@ -1,0 +1,154 @@
+#include "runtime/metrics/run_report.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "topology/pipeline_spec.hpp"
+
+namespace colibri {
+namespace {
+
+// "812 ns", "4.1 us", "12 ms", "3.2 s"
+std::string duration(double seconds) {
+  char text[32];
+  if (seconds < 1e-6) {
+    std::snprintf(text, sizeof text, "%.0f ns", seconds * 1e9);
+  } else if (seconds < 1e-3) {
+    std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
+  } else if (seconds < 1) {
+    std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
+  } else {
+    std::snprintf(text, sizeof text, "%.2f s", seconds);
+  }
+  return text;
+}
+
+std::string number(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value);
+  return {text, end.ptr};
+}
+
+// Names here are identifiers and file names: quotes, backslashes and control characters are escaped.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+template <class Value>
+std::string object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
+  std::string text = "{";
+  for (const auto& [name, value] : pairs) {
+    if (text.size() > 1) text += ", ";
+    text += quoted(name) + ": ";
+    if constexpr (std::is_floating_point_v<Value>) {
+      text += number(value);
+    } else {
+      text += std::to_string(value);
+    }
+  }
+  return text + "}";
+}
+
+std::string stage_json(const StageReport& stage) {
+  std::string text = "    {\"name\": " + quoted(stage.name) + ", \"kind\": " + quoted(stage.kind) +
+                     ", \"items\": " + std::to_string(stage.items) + ", \"busy_seconds\": " + number(stage.busy_seconds);
+  text += ", \"p50_seconds\": " + number(stage.p50_seconds) + ", \"p95_seconds\": " + number(stage.p95_seconds) +
+          ", \"p99_seconds\": " + number(stage.p99_seconds) + ", \"max_seconds\": " + number(stage.max_seconds);
+  text += ", \"queue_p50_seconds\": " + number(stage.queue_p50_seconds) +
+          ", \"queue_p95_seconds\": " + number(stage.queue_p95_seconds) +
+          ", \"queue_p99_seconds\": " + number(stage.queue_p99_seconds) +
+          ", \"queue_max_seconds\": " + number(stage.queue_max_seconds);
+  text += ", \"queue_high_water\": " + std::to_string(stage.queue_high_water);
+  text += ", \"blocked_seconds\": " + object_of(stage.blocked_seconds);
+  return text + ", \"metrics\": " + object_of(stage.metrics) + "}";
+}
+
+}  // namespace
+
+std::uint64_t StageReport::metric(std::string_view metric_name) const noexcept {
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& m) { return m.first == metric_name; });
+  return found == metrics.end() ? 0 : found->second;
+}
+
+double RunReport::tokens_per_second() const noexcept {
+  return wall_seconds > 0 ? static_cast<double>(prompt_tokens + generated_tokens) / wall_seconds : 0;
+}
+
+double RunReport::hit_rate() const noexcept {
+  return demands > 0 ? static_cast<double>(hits) / static_cast<double>(demands) : 1;
+}
+
+double RunReport::reads_per_visit() const noexcept {
+  return distinct_bytes > 0 ? static_cast<double>(bytes_read) / static_cast<double>(distinct_bytes) : 1;
+}
+
+std::string RunReport::to_table() const {
+  std::string text;
+  char row[256];
+  std::snprintf(row, sizeof row, "%-14s %12s %10s %6s %9s %9s %9s %9s %6s\n", "stage", "items", "busy", "busy%", "p50",
+                "p95", "p99", "wait p50", "queue");
+  text += row;
+  for (const StageReport& stage : stages) {
+    std::snprintf(row, sizeof row, "%-14s %12llu %10s %5.1f%% %9s %9s %9s %9s %6u\n", stage.name.c_str(),
+                  static_cast<unsigned long long>(stage.items), duration(stage.busy_seconds).c_str(),
+                  wall_seconds > 0 ? 100 * stage.busy_seconds / wall_seconds : 0, duration(stage.p50_seconds).c_str(),
+                  duration(stage.p95_seconds).c_str(), duration(stage.p99_seconds).c_str(),
+                  duration(stage.queue_p50_seconds).c_str(), stage.queue_high_water);
+    text += row;
+  }
+  const double wall = std::max(wall_seconds, 1e-9);
+  std::snprintf(row, sizeof row, "\n%llu prompt + %llu generated tokens in %s: %.1f tokens/s (%.1f generated/s), %llu steps, %s kernels\n",
+                static_cast<unsigned long long>(prompt_tokens), static_cast<unsigned long long>(generated_tokens),
+                duration(wall_seconds).c_str(), tokens_per_second(), static_cast<double>(generated_tokens) / wall,
+                static_cast<unsigned long long>(steps), kernels.c_str());
+  text += row;
+  std::snprintf(row, sizeof row, "read %s (%s distinct, %.2f reads a visit), %s/s; hit rate %.1f%%; wasted hints %s\n",
+                format_bytes(bytes_read).c_str(), format_bytes(distinct_bytes).c_str(), reads_per_visit(),
+                format_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes_read) / wall)).c_str(), 100 * hit_rate(),
+                format_bytes(wasted_hint_bytes).c_str());
+  text += row;
+  std::snprintf(row, sizeof row, "memory: peak %s of %s planned\n", format_bytes(peak_rss_bytes).c_str(),
+                format_bytes(planned_bytes).c_str());
+  return text + row;
+}
+
+std::string RunReport::to_json() const {
+  std::string text = "{\n  \"format_version\": 1";
+  auto field = [&text](std::string_view name, const std::string& value) {
+    text += ",\n  \"" + std::string(name) + "\": " + value;
+  };
+  field("wall_seconds", number(wall_seconds));
+  field("prompt_tokens", std::to_string(prompt_tokens));
+  field("generated_tokens", std::to_string(generated_tokens));
+  field("tokens_per_second", number(tokens_per_second()));
+  field("bytes_read", std::to_string(bytes_read));
+  field("distinct_bytes", std::to_string(distinct_bytes));
+  field("reads_per_visit", number(reads_per_visit()));
+  field("wasted_hint_bytes", std::to_string(wasted_hint_bytes));
+  field("demands", std::to_string(demands));
+  field("hits", std::to_string(hits));
+  field("hit_rate", number(hit_rate()));
+  field("peak_rss_bytes", std::to_string(peak_rss_bytes));
+  field("planned_bytes", std::to_string(planned_bytes));
+  field("steps", std::to_string(steps));
+  field("kernels", quoted(kernels));
+  text += ",\n  \"stages\": [\n";
+  for (std::size_t i = 0; i < stages.size(); ++i) text += stage_json(stages[i]) + (i + 1 < stages.size() ? ",\n" : "\n");
+  return text + "  ]\n}\n";
+}
+
+}  // namespace colibri

@@ -1,0 +1,50 @@
+// RunReport: what a run did, as plain data, and its two shapes: a table and JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace colibri {
+
+struct StageReport {
+  std::string name;
+  std::string kind;
+  std::uint64_t items = 0;
+  double busy_seconds = 0;
+  // Time in which the stage had a reason to wait, by reason: input, output_space, expert, device, memory.
+  std::vector<std::pair<std::string, double>> blocked_seconds;
+  double p50_seconds = 0, p95_seconds = 0, p99_seconds = 0, max_seconds = 0;           // one call
+  double queue_p50_seconds = 0, queue_p95_seconds = 0, queue_p99_seconds = 0, queue_max_seconds = 0;
+  std::uint32_t queue_high_water = 0;                                                  // fullest input edge
+  std::vector<std::pair<std::string, std::uint64_t>> metrics;                          // as declared in StageInfo
+
+  std::uint64_t metric(std::string_view metric_name) const noexcept;  // 0 when it has none of this name
+};
+
+struct RunReport {
+  double wall_seconds = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t distinct_bytes = 0;
+  std::uint64_t wasted_hint_bytes = 0;
+  std::uint64_t demands = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t peak_rss_bytes = 0;
+  std::uint64_t planned_bytes = 0;
+  std::uint64_t steps = 0;
+  std::string kernels;
+  std::vector<StageReport> stages;
+
+  double tokens_per_second() const noexcept;
+  double hit_rate() const noexcept;          // 1 when nothing was demanded
+  double reads_per_visit() const noexcept;   // bytes_read / distinct_bytes; 1 when nothing was read
+
+  std::string to_table() const;  // aligned, for a terminal
+  std::string to_json() const;   // format_version 1
+};
+
+}  // namespace colibri
