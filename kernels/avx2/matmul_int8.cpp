@@ -20,8 +20,8 @@ constexpr std::uint32_t kQuadBytes = kPanelOutputs * 4;
 constexpr std::uint32_t kHalfQuadBytes = kQuadBytes / 2;  // eight outputs
 
 struct Int8Tile {
-  static constexpr int kRows = 4;
-  static constexpr int kAccumulators = 4;
+  static constexpr int kRows = 3;
+  static constexpr int kAccumulators = 3;
   static constexpr int kMaxPanels = 1;
 
   // kTileRows rows by one panel, half a panel (eight outputs) at a time: two registers of pairs a row.
