@@ -194,6 +194,10 @@ class GraphChecker {
   }
 
   void check_reachable() {
+    // An edge without a known end may have led anywhere.
+    for (const ResolvedEdge& edge : graph_.edges) {
+      if (edge.from_stage == kUnresolved || edge.to_stage == kUnresolved) return;
+    }
     std::vector<bool> reached(spec_.stages.size(), false);
     std::deque<std::size_t> waiting;
     bool has_source = false;
@@ -207,7 +211,7 @@ class GraphChecker {
     if (!has_source) return;
     for (; !waiting.empty(); waiting.pop_front()) {
       for (const ResolvedEdge& edge : graph_.edges) {
-        if (edge.from_stage != static_cast<int>(waiting.front()) || edge.to_stage == kUnresolved) continue;
+        if (edge.from_stage != static_cast<int>(waiting.front())) continue;
         const auto to = static_cast<std::size_t>(edge.to_stage);
         if (reached[to]) continue;
         reached[to] = true;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "io/text/nearest_name.hpp"
 #include "topology/pipeline_settings.hpp"
 #include "topology/problem_text.hpp"
 
@@ -68,14 +69,22 @@ void report_unknown(const Override& override, bool from_variable, const std::vec
                  "edges cannot be set from outside; expected them in the file");
     return;
   }
+  const std::string wanted = from_variable ? override.origin.file : override.path;
+  // Compared without what all candidates share: a long prefix would make every name look near.
+  std::string prefix = from_variable ? variable_of("stages.") : "stages.";
+  if (!wanted.starts_with(prefix)) prefix = from_variable ? kPrefix : "";
   std::vector<std::string> names;
-  for (const std::string& path : paths) names.push_back(from_variable ? variable_of(path) : path);
+  for (const std::string& path : paths) {
+    const std::string name = from_variable ? variable_of(path) : path;
+    if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  }
   const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string_view nearest = nearest_name(std::string_view(wanted).substr(prefix.size()), views);
   const std::string example = from_variable ? "COLIBRI_MEMORY_EXPERTS or COLIBRI_STAGES_<NAME>_<PARAMETER>"
                                             : "memory.experts or stages.<name>.<parameter>";
-  problems.add(override.origin, from_variable ? std::string_view() : std::string_view(override.path),
-               "unknown setting; expected one such as " + example +
-                   suggest_name(from_variable ? override.origin.file : override.path, views));
+  std::string what = "unknown setting; expected one such as " + example;
+  if (!nearest.empty()) what += "; did you mean " + quote_value(prefix + std::string(nearest)) + "?";
+  problems.add(override.origin, from_variable ? "" : override.path, what);
 }
 
 }  // namespace
