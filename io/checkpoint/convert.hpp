@@ -17,12 +17,12 @@
 namespace colibri {
 
 struct ConvertOptions {
-  std::string weights = "auto";             // auto, f32, bf16, int8
-  std::uint32_t chunk_bytes = 128 * 1024;   // multiple of 4096, at least 4096
-  bool force = false;                       // replace what lies in the output folder
-  std::function<void(std::string)> log;     // one line each: ignored tensors, resumed work
+  std::string weights = "auto";                                // auto, f32, bf16, int8
+  std::uint32_t chunk_bytes = 128 * 1024;                      // multiple of 4096, at least 4096
+  bool force = false;                                          // replace what lies in the output folder
+  std::function<void(std::string)> log;                        // one line each: ignored tensors, resumed work
   std::function<void(std::uint64_t, std::uint64_t)> progress;  // bytes written, bytes in all
-  std::function<bool()> cancelled;          // polled often; true stops with ErrorCode::cancelled
+  std::function<bool()> cancelled;  // polled often; true stops with ErrorCode::cancelled
 };
 
 struct ConvertReport {
@@ -33,7 +33,7 @@ struct ConvertReport {
   bool resumed = false;
 };
 
-Result<ConvertReport> convert_checkpoint(const std::filesystem::path& checkpoint, const std::filesystem::path& output,
-                                         const ConvertOptions& options);
+Result<ConvertReport> convert_checkpoint(const std::filesystem::path& checkpoint,
+                                         const std::filesystem::path& output, const ConvertOptions& options);
 
 }  // namespace colibri

@@ -66,8 +66,8 @@ std::array<std::byte, kPageBytes> encode_header(const BinaryHeader& header) {
   return bytes;
 }
 
-Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind kind, std::uint64_t actual_length,
-                                   const std::string& file) {
+Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind kind,
+                                   std::uint64_t actual_length, const std::string& file) {
   // Magic, version and length come first, each with its own sentence; the header's hash then covers the rest.
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return mismatch(ErrorCode::corrupt, "wrong magic, this is not a colibri file", file, "COLIBRI\\x00",
@@ -80,8 +80,9 @@ Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind 
                     std::to_string(endian), kConvertAgain);
   }
   if (version != kContainerVersion) {
-    return mismatch(ErrorCode::unsupported, "unknown container version", file, std::to_string(kContainerVersion),
-                    std::to_string(version), "use the version of colibri that wrote it, or convert again");
+    return mismatch(ErrorCode::unsupported, "unknown container version", file,
+                    std::to_string(kContainerVersion), std::to_string(version),
+                    "use the version of colibri that wrote it, or convert again");
   }
   const auto stored_kind = load_little_endian<std::uint32_t>(bytes.data() + kKindAt);
   if (stored_kind != static_cast<std::uint32_t>(kind)) {

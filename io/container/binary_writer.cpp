@@ -75,9 +75,9 @@ Result<std::vector<std::uint64_t>> BinaryWriter::write_unit(const BinaryUnit& un
   in_unit_ = false;
   COLIBRI_RETURN_IF_ERROR(produced);
   if (position() != unit.offset + unit.bytes) {
-    return Status(ErrorCode::internal, "a unit of " + file_.path().string() + " has the wrong size, expected " +
-                                           std::to_string(unit.bytes) + " bytes, found " +
-                                           std::to_string(position() - unit.offset));
+    return Status(ErrorCode::internal, "a unit of " + file_.path().string() +
+                                           " has the wrong size, expected " + std::to_string(unit.bytes) +
+                                           " bytes, found " + std::to_string(position() - unit.offset));
   }
   COLIBRI_RETURN_IF_ERROR(flush());
   for (std::size_t i = 0; i < chunks; ++i) store_little_endian(hashes_[i], raw.data() + i * kHashBytes);
@@ -95,7 +95,8 @@ Result<bool> BinaryWriter::keep_unit(const BinaryUnit& unit, std::span<const std
     const std::uint64_t chunk_end = std::min(unit.bytes, done + unit.chunk_bytes);
     chunk_hash_->reset();
     while (done < chunk_end) {
-      const auto piece = std::span(scratch_).first(std::min<std::uint64_t>(scratch_.size(), chunk_end - done));
+      const auto piece =
+          std::span(scratch_).first(std::min<std::uint64_t>(scratch_.size(), chunk_end - done));
       COLIBRI_RETURN_IF_ERROR(file_.read_at(unit.offset + done, piece));
       chunk_hash_->update(piece);
       sha_.update(piece);
@@ -163,7 +164,8 @@ Result<Sha256Digest> BinaryWriter::finish() {
   chunk_hash_->reset();
   scratch_.resize(kWritePiece);
   while (position_ < body_end) {
-    const auto piece = std::span(scratch_).first(std::min<std::uint64_t>(scratch_.size(), body_end - position_));
+    const auto piece =
+        std::span(scratch_).first(std::min<std::uint64_t>(scratch_.size(), body_end - position_));
     COLIBRI_RETURN_IF_ERROR(file_.read_at(position_, piece));
     chunk_hash_->update(piece);
     sha_.update(piece);

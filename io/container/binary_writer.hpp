@@ -32,7 +32,7 @@ class UnitSink {
 };
 
 struct BinaryUnit {
-  std::uint64_t offset = 0;       // in the file; units are written in ascending order
+  std::uint64_t offset = 0;  // in the file; units are written in ascending order
   std::uint64_t bytes = 0;
   std::uint64_t chunk_bytes = 0;  // one hash per chunk; the last may be short
   std::uint64_t first_hash = 0;   // index among the table's hashes

@@ -23,12 +23,14 @@ struct BinaryFile {
   std::vector<std::byte> table;
 };
 
-Result<BinaryFile> open_binary(const std::filesystem::path& path, BinaryKind kind, const Sha256Digest& digest) {
+Result<BinaryFile> open_binary(const std::filesystem::path& path, BinaryKind kind,
+                               const Sha256Digest& digest) {
   COLIBRI_ASSIGN_OR_RETURN(FileHandle file, FileHandle::open_for_reading(path));
   if (file.size() < kPageBytes) {
-    return Status(ErrorCode::corrupt, "file is too short for a header: " + path.string() + ", expected at least " +
-                                          std::to_string(kPageBytes) + " bytes, found " +
-                                          std::to_string(file.size()) + "; copy or convert it again");
+    return Status(ErrorCode::corrupt, "file is too short for a header: " + path.string() +
+                                          ", expected at least " + std::to_string(kPageBytes) +
+                                          " bytes, found " + std::to_string(file.size()) +
+                                          "; copy or convert it again");
   }
   std::array<std::byte, kPageBytes> page;
   COLIBRI_RETURN_IF_ERROR(file.read_at(0, page));
@@ -36,7 +38,8 @@ Result<BinaryFile> open_binary(const std::filesystem::path& path, BinaryKind kin
   if (header.spec_digest != digest) {
     return Status(ErrorCode::corrupt, "the file belongs to another model_spec.json: " + path.string() +
                                           ", expected digest " + to_hex(digest) + ", found " +
-                                          to_hex(header.spec_digest) + "; files of two conversions were mixed, or "
+                                          to_hex(header.spec_digest) +
+                                          "; files of two conversions were mixed, or "
                                           "model_spec.json was changed");
   }
   // The table ends where the file ends (checked), so this allocation is bounded by the file's size.
@@ -85,7 +88,9 @@ class OpenContainer final : public Container {
             std::span(chunk_hashes_).subspan(index * pages_.chunks_per_record, pages_.chunks_per_record)};
   }
   std::uint64_t expert_bytes() const noexcept override { return pages_.records * layout_.record_bytes; }
-  std::uint64_t page_table_bytes() const noexcept override { return chunk_hashes_.size() * sizeof(std::uint64_t); }
+  std::uint64_t page_table_bytes() const noexcept override {
+    return chunk_hashes_.size() * sizeof(std::uint64_t);
+  }
   std::filesystem::path tokenizer_path() const override {
     std::filesystem::path path = folder_ / kTokenizerFile;
     std::error_code ignored;
@@ -122,7 +127,8 @@ Status OpenContainer::read_dense(std::span<std::byte> memory) const {
       const std::uint64_t begin = std::max(position, tensor.offset);
       const std::uint64_t next = std::min(end, begin + kReadPiece);
       // From `position`, not `begin`: the few bytes between two tensors come along.
-      COLIBRI_RETURN_IF_ERROR(model_.read_at(kPageBytes + position, memory.subspan(position, next - position)));
+      COLIBRI_RETURN_IF_ERROR(
+          model_.read_at(kPageBytes + position, memory.subspan(position, next - position)));
       hash.update(memory.subspan(begin, next - begin));
       position = next;
     }
@@ -146,24 +152,23 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
   const std::filesystem::path model_path = folder / kModelFile;
   COLIBRI_ASSIGN_OR_RETURN(BinaryFile model, open_binary(model_path, BinaryKind::model, digest));
   COLIBRI_ASSIGN_OR_RETURN(
-      TensorTable dense, decode_tensor_table(model.table, model.header.table_offset - kPageBytes,
-                                             model_path.string()));
+      TensorTable dense,
+      decode_tensor_table(model.table, model.header.table_offset - kPageBytes, model_path.string()));
   COLIBRI_RETURN_IF_ERROR(check_dense_tensors(spec, dense.tensors, model_path.string()));
 
   const std::filesystem::path experts_path = folder / kExpertsFile;
   COLIBRI_ASSIGN_OR_RETURN(const BinaryFile experts, open_binary(experts_path, BinaryKind::experts, digest));
   if (experts.header.table_offset != pages.table_offset) {
-    return Status(ErrorCode::corrupt, "the expert records have the wrong size: " + experts_path.string() +
-                                          ", expected the page table at " + std::to_string(pages.table_offset) +
-                                          ", found " + std::to_string(experts.header.table_offset) +
-                                          "; convert the model again");
+    return Status(ErrorCode::corrupt,
+                  "the expert records have the wrong size: " + experts_path.string() +
+                      ", expected the page table at " + std::to_string(pages.table_offset) + ", found " +
+                      std::to_string(experts.header.table_offset) + "; convert the model again");
   }
-  COLIBRI_ASSIGN_OR_RETURN(
-      std::vector<std::uint64_t> hashes,
-      decode_page_table(experts.table, spec, layout, pages, experts_path.string()));
-  return std::shared_ptr<const Container>(std::make_shared<OpenContainer>(
-      folder, std::move(spec), layout, std::move(model.file), std::move(dense), std::move(hashes), pages,
-      to_hex(digest)));
+  COLIBRI_ASSIGN_OR_RETURN(std::vector<std::uint64_t> hashes,
+                           decode_page_table(experts.table, spec, layout, pages, experts_path.string()));
+  return std::shared_ptr<const Container>(
+      std::make_shared<OpenContainer>(folder, std::move(spec), layout, std::move(model.file),
+                                      std::move(dense), std::move(hashes), pages, to_hex(digest)));
 }
 
 }  // namespace

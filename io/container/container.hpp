@@ -37,18 +37,18 @@ struct DenseTensor {
   std::string name;
   bool packed = false;
   kernels::WeightFormat format = kernels::WeightFormat::f32;
-  std::uint32_t rows = 0;  // outputs
+  std::uint32_t rows = 0;     // outputs
   std::uint32_t columns = 0;  // inputs
-  std::uint64_t offset = 0;  // from the start of the dense payload, 64-byte aligned
+  std::uint64_t offset = 0;   // from the start of the dense payload, 64-byte aligned
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;  // xxh3-64 of the bytes
 };
 
 // Where one expert record lies. Layer is the model's layer index, not the ordinal among MoE layers.
 struct ExpertRecord {
-  std::uint32_t file = 0;      // index into expert_files()
-  std::uint64_t offset = 0;    // 4096-aligned
-  std::uint64_t length = 0;    // record_bytes
+  std::uint32_t file = 0;                       // index into expert_files()
+  std::uint64_t offset = 0;                     // 4096-aligned
+  std::uint64_t length = 0;                     // record_bytes
   std::span<const std::uint64_t> chunk_hashes;  // xxh3-64 of each chunk of the payload; the last may be short
 };
 
@@ -62,12 +62,12 @@ class Container {
   virtual const ExpertLayout& layout() const noexcept = 0;
   virtual std::span<const DenseTensor> dense_tensors() const noexcept = 0;
   virtual const DenseTensor* find(std::string_view name) const noexcept = 0;  // null when absent
-  virtual std::uint64_t dense_bytes() const noexcept = 0;                      // payload of model.bin
+  virtual std::uint64_t dense_bytes() const noexcept = 0;                     // payload of model.bin
   // Reads the dense payload into `memory` (dense_bytes, 64-byte aligned) and checks its checksums.
   virtual Status read_dense(std::span<std::byte> memory) const = 0;
   virtual std::span<const std::filesystem::path> expert_files() const noexcept = 0;
   virtual ExpertRecord record(std::uint32_t layer, std::uint32_t expert) const noexcept = 0;
-  virtual std::uint64_t expert_bytes() const noexcept = 0;  // sum of record lengths
+  virtual std::uint64_t expert_bytes() const noexcept = 0;      // sum of record lengths
   virtual std::uint64_t page_table_bytes() const noexcept = 0;  // memory held by the chunk hashes
   // tokenizer.json of the model, or empty when it has none.
   virtual std::filesystem::path tokenizer_path() const = 0;

@@ -14,9 +14,10 @@ Status check_container_folder(const std::filesystem::path& folder) {
   }
   if (std::filesystem::exists(folder / kSpecFile, ignored)) return Status::ok();
   const bool checkpoint = std::filesystem::exists(folder / "config.json", ignored);
-  return {ErrorCode::not_found, "not a colibri model: " + folder.string() + " has no " + kSpecFile +
-                                    (checkpoint ? "; it looks like a checkpoint: run colibri convert on it first"
-                                                : "; expected a folder written by colibri convert")};
+  return {ErrorCode::not_found,
+          "not a colibri model: " + folder.string() + " has no " + kSpecFile +
+              (checkpoint ? "; it looks like a checkpoint: run colibri convert on it first"
+                          : "; expected a folder written by colibri convert")};
 }
 
 }  // namespace colibri

@@ -55,8 +55,8 @@ struct BinaryHeader {
 
 std::array<std::byte, kPageBytes> encode_header(const BinaryHeader& header);
 // `file` names the file in errors, `actual_length` is its size on disk.
-Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind kind, std::uint64_t actual_length,
-                                   const std::string& file);
+Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind kind,
+                                   std::uint64_t actual_length, const std::string& file);
 
 // Gives every tensor its bytes and offset, in order; returns the payload bytes.
 Result<std::uint64_t> place_dense_tensors(std::span<DenseTensor> tensors);

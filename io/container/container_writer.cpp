@@ -30,8 +30,9 @@ Result<ContainerWriter> ContainerWriter::open(const fs::path& folder, ContainerP
   const std::string spec_text = model_spec_to_json(plan.spec);
   const std::string identity =
       "model_spec.json " + to_hex(sha256(std::as_bytes(std::span(spec_text)))) + "\n" + plan.identity;
-  COLIBRI_ASSIGN_OR_RETURN(const ExpertLayout layout, expert_layout(plan.spec.weight_dtype, plan.spec.hidden_size,
-                                                                    plan.spec.intermediate_size));
+  COLIBRI_ASSIGN_OR_RETURN(
+      const ExpertLayout layout,
+      expert_layout(plan.spec.weight_dtype, plan.spec.hidden_size, plan.spec.intermediate_size));
   COLIBRI_ASSIGN_OR_RETURN(const PageTableShape pages, page_table_shape(plan.spec, layout));
   COLIBRI_ASSIGN_OR_RETURN(const std::uint64_t payload_bytes, place_dense_tensors(plan.tensors));
   COLIBRI_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::open(folder, identity, force, log));
@@ -62,7 +63,8 @@ Status ContainerWriter::open_files(const fs::path& folder) {
 
   const BinaryHeader model_header{BinaryKind::model, digest, kPageBytes + payload_bytes_, tensor_table_bytes,
                                   model_length_};
-  COLIBRI_ASSIGN_OR_RETURN(model_, BinaryWriter::open(output_.partial() / kModelFile, model_header, tensor_table));
+  COLIBRI_ASSIGN_OR_RETURN(model_,
+                           BinaryWriter::open(output_.partial() / kModelFile, model_header, tensor_table));
   const BinaryHeader experts_header{BinaryKind::experts, digest, pages_.table_offset, pages_.table_bytes,
                                     pages_.file_length};
   COLIBRI_ASSIGN_OR_RETURN(experts_, BinaryWriter::open(output_.partial() / kExpertsFile, experts_header,
@@ -80,8 +82,8 @@ Status ContainerWriter::check_free_space(const fs::path& folder) const {
     const std::uint64_t bytes = fs::file_size(copy, ignored);
     if (!ignored) needed = checked_add(needed, bytes).value_or(std::numeric_limits<std::uint64_t>::max());
   }
-  const std::uint64_t taken = allocated_bytes(output_.partial() / kModelFile) +
-                              allocated_bytes(output_.partial() / kExpertsFile);
+  const std::uint64_t taken =
+      allocated_bytes(output_.partial() / kModelFile) + allocated_bytes(output_.partial() / kExpertsFile);
   needed -= std::min(needed, taken);
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
@@ -111,7 +113,8 @@ Status ContainerWriter::write_record(const Produce& produce) {
                         plan_.spec.expert_chunk_size, next_record_ * pages_.chunks_per_record};
   const Result<std::vector<std::uint64_t>> hashes = experts_->write_unit(unit, produce);
   if (!hashes) {
-    return Status(hashes.status()).at("layer " + std::to_string(layer) + ", expert " + std::to_string(expert));
+    return Status(hashes.status())
+        .at("layer " + std::to_string(layer) + ", expert " + std::to_string(expert));
   }
   tree_.add_record(layer, expert, *hashes);
   ++next_record_;

@@ -55,7 +55,8 @@ class ContainerWriter {
   void discard() noexcept { output_.discard(); }
 
  private:
-  ContainerWriter(ContainerPlan plan, OutputFolder output) : plan_(std::move(plan)), output_(std::move(output)) {}
+  ContainerWriter(ContainerPlan plan, OutputFolder output)
+      : plan_(std::move(plan)), output_(std::move(output)) {}
   Status open_files(const std::filesystem::path& folder);
   Status check_free_space(const std::filesystem::path& folder) const;
   Status write_side_files();

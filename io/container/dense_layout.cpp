@@ -17,7 +17,8 @@ class SlotList {
   void vector(std::string name, std::uint32_t size) {
     slots_.push_back({std::move(name), DenseRole::vector, 1, size});
   }
-  void matrix(std::string name, std::uint32_t rows, std::uint32_t columns, DenseRole role = DenseRole::matrix) {
+  void matrix(std::string name, std::uint32_t rows, std::uint32_t columns,
+              DenseRole role = DenseRole::matrix) {
     slots_.push_back({std::move(name), role, rows, columns});
   }
   // gate and up [width, hidden], down [hidden, width]
@@ -83,10 +84,11 @@ std::vector<DenseSlot> dense_slots(const ModelSpec& spec) {
   return std::move(list).take();
 }
 
-Status check_dense_tensors(const ModelSpec& spec, std::span<const DenseTensor> tensors, const std::string& file) {
+Status check_dense_tensors(const ModelSpec& spec, std::span<const DenseTensor> tensors,
+                           const std::string& file) {
   const auto wrong = [&file](const std::string& what) {
-    return Status(ErrorCode::corrupt,
-                  "the tensors do not fit model_spec.json: " + file + ": " + what + "; convert the model again");
+    return Status(ErrorCode::corrupt, "the tensors do not fit model_spec.json: " + file + ": " + what +
+                                          "; convert the model again");
   };
   const std::vector<DenseSlot> slots = dense_slots(spec);
   for (std::size_t i = 0; i < std::max(slots.size(), tensors.size()); ++i) {

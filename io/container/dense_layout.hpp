@@ -30,6 +30,7 @@ struct DenseSlot {
 std::vector<DenseSlot> dense_slots(const ModelSpec& spec);
 
 // Compares the tensors of a file with what `spec` demands; the sentence names the first difference.
-Status check_dense_tensors(const ModelSpec& spec, std::span<const DenseTensor> tensors, const std::string& file);
+Status check_dense_tensors(const ModelSpec& spec, std::span<const DenseTensor> tensors,
+                           const std::string& file);
 
 }  // namespace colibri

@@ -80,13 +80,13 @@ Status FileHandle::read_at(std::uint64_t offset, std::span<std::byte> bytes) con
     const ssize_t got = ::pread(descriptor_, bytes.data() + done, wanted, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      return {ErrorCode::io, "cannot read file: " + path_.string() + ", offset " + std::to_string(offset + done) +
-                                 ": " + system_reason(errno)};
+      return {ErrorCode::io, "cannot read file: " + path_.string() + ", offset " +
+                                 std::to_string(offset + done) + ": " + system_reason(errno)};
     }
     if (got == 0) {
       return {ErrorCode::corrupt, "file ends too early: " + path_.string() + ", expected " +
-                                      std::to_string(bytes.size()) + " bytes at offset " + std::to_string(offset) +
-                                      ", found " + std::to_string(done)};
+                                      std::to_string(bytes.size()) + " bytes at offset " +
+                                      std::to_string(offset) + ", found " + std::to_string(done)};
     }
     done += static_cast<std::size_t>(got);
   }
@@ -143,8 +143,8 @@ Status write_text_file(const std::filesystem::path& path, std::string_view text)
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
   if (!error) return Status::ok();
-  return {ErrorCode::io, "cannot rename file: " + temporary.string() + " to " + path.string() + ": " +
-                             error.message()};
+  return {ErrorCode::io,
+          "cannot rename file: " + temporary.string() + " to " + path.string() + ": " + error.message()};
 }
 
 Status sync_folder(const std::filesystem::path& folder) {
@@ -157,7 +157,8 @@ Status sync_folder(const std::filesystem::path& folder) {
   const int error = errno;
   ::close(descriptor);
   if (!failed) return Status::ok();
-  return {ErrorCode::io, "cannot flush folder to its device: " + folder.string() + ": " + system_reason(error)};
+  return {ErrorCode::io,
+          "cannot flush folder to its device: " + folder.string() + ": " + system_reason(error)};
 }
 
 }  // namespace colibri

@@ -56,7 +56,8 @@ Result<Manifest> manifest_from_json(std::string_view text, const std::string& so
   try {
     if (const auto& version = document.at("version"); version != kContainerVersion) {
       return Status(ErrorCode::unsupported, "unknown version of the manifest: " + source + ", expected " +
-                                                std::to_string(kContainerVersion) + ", found " + version.dump());
+                                                std::to_string(kContainerVersion) + ", found " +
+                                                version.dump());
     }
     Manifest manifest;
     for (const nlohmann::json& entry : document.at("files")) {
@@ -67,12 +68,14 @@ Result<Manifest> manifest_from_json(std::string_view text, const std::string& so
       if (std::find(kListedFiles.begin(), kListedFiles.end(), file.name) == kListedFiles.end()) {
         return damaged(source, "it lists the unknown file " + entry.at("name").dump());
       }
-      if (!parse_digest(entry.at("sha256"), file.sha256)) return damaged(source, "wrong sha256 of " + file.name);
+      if (!parse_digest(entry.at("sha256"), file.sha256))
+        return damaged(source, "wrong sha256 of " + file.name);
       manifest.files.push_back(std::move(file));
     }
     const nlohmann::json& tree = document.at("chunk_tree");
     manifest.expert_records = tree.at("records").get<std::uint64_t>();
-    if (!parse_digest(tree.at("root"), manifest.chunk_tree_root)) return damaged(source, "wrong chunk_tree root");
+    if (!parse_digest(tree.at("root"), manifest.chunk_tree_root))
+      return damaged(source, "wrong chunk_tree root");
     return manifest;
   } catch (const nlohmann::json::exception& error) {
     return damaged(source, error.what());

@@ -19,8 +19,8 @@ class RuleCheck {
  public:
   void range(std::string_view field, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
     if (value >= least && value <= most) return;
-    fail(std::string(field) + " is " + std::to_string(value) + "; allowed is " + std::to_string(least) + " to " +
-         std::to_string(most));
+    fail(std::string(field) + " is " + std::to_string(value) + "; allowed is " + std::to_string(least) +
+         " to " + std::to_string(most));
   }
   void require(bool holds, std::string sentence) {
     if (!holds) fail(std::move(sentence));
@@ -35,7 +35,8 @@ class RuleCheck {
 
  private:
   void fail(std::string sentence) {
-    if (status_) status_ = Status(ErrorCode::invalid_input, "the model spec breaks a rule: " + std::move(sentence));
+    if (status_)
+      status_ = Status(ErrorCode::invalid_input, "the model spec breaks a rule: " + std::move(sentence));
   }
   Status status_;
 };
@@ -49,8 +50,8 @@ void check_attention(const ModelSpec& spec, RuleCheck& rules) {
   rules.range("attention.num_heads * head_dim", std::uint64_t{attention.num_heads} * attention.head_dim, 1,
               kMaxProjectionSize);
   rules.require(attention.num_heads % attention.num_kv_heads == 0,
-                "attention.num_heads " + std::to_string(attention.num_heads) + " is no multiple of num_kv_heads " +
-                    std::to_string(attention.num_kv_heads));
+                "attention.num_heads " + std::to_string(attention.num_heads) +
+                    " is no multiple of num_kv_heads " + std::to_string(attention.num_kv_heads));
   rules.positive("attention.scale", attention.scale);
   rules.require(std::isfinite(attention.clip_qkv) && attention.clip_qkv >= 0.0F,
                 "attention.clip_qkv must be finite and not negative");
@@ -73,14 +74,14 @@ void check_router(const ModelSpec& spec, RuleCheck& rules) {
   const kernels::RouterForm& router = spec.router;
   rules.range("num_experts", spec.num_experts, 1, kMaxExperts);
   rules.range("num_experts_per_token", spec.num_experts_per_token, 1, spec.num_experts);
-  rules.require(router.num_experts == spec.num_experts &&
-                    router.num_experts_per_token == spec.num_experts_per_token,
-                "the router's counts of experts differ from the model's");
+  rules.require(
+      router.num_experts == spec.num_experts && router.num_experts_per_token == spec.num_experts_per_token,
+      "the router's counts of experts differ from the model's");
   rules.range("router.num_groups", router.num_groups, 1, spec.num_experts);
   if (rules.failed()) return;
-  rules.require(spec.num_experts % router.num_groups == 0,
-                "num_experts " + std::to_string(spec.num_experts) + " is no multiple of router.num_groups " +
-                    std::to_string(router.num_groups));
+  rules.require(spec.num_experts % router.num_groups == 0, "num_experts " + std::to_string(spec.num_experts) +
+                                                               " is no multiple of router.num_groups " +
+                                                               std::to_string(router.num_groups));
   rules.range("router.groups_per_token", router.groups_per_token, 1, router.num_groups);
   // The picks must fit into the groups that stay; summing the two best needs two per group.
   const std::uint64_t group_size = spec.num_experts / router.num_groups;
@@ -134,8 +135,10 @@ Status validate(const ModelSpec& spec) {
   rules.range("expert_chunk_size", spec.expert_chunk_size, kRecordAlignment, kMaxChunkSize);
   rules.require(spec.expert_chunk_size % kRecordAlignment == 0,
                 "expert_chunk_size " + std::to_string(spec.expert_chunk_size) + " is no multiple of 4096");
-  rules.require(spec.embedding_dtype != kernels::WeightFormat::int8_g64, "embedding_dtype must be f32 or bf16");
-  rules.range("shared_expert.intermediate_size", spec.shared_expert.intermediate_size, 0, kMaxIntermediateSize);
+  rules.require(spec.embedding_dtype != kernels::WeightFormat::int8_g64,
+                "embedding_dtype must be f32 or bf16");
+  rules.range("shared_expert.intermediate_size", spec.shared_expert.intermediate_size, 0,
+              kMaxIntermediateSize);
   check_layers(spec, rules);
   check_router(spec, rules);
   check_attention(spec, rules);

@@ -46,8 +46,8 @@ struct AttentionSpec {
 struct RopeSpec {
   std::uint32_t rotary_dim = 0;  // leading entries of each head that rotate
   kernels::RopePairing pairing = kernels::RopePairing::halves;
-  double attention_factor = 1.0;                // multiplies cos and sin (yarn)
-  std::vector<double> inverse_frequencies;      // [rotary_dim / 2], scaling already applied by convert
+  double attention_factor = 1.0;            // multiplies cos and sin (yarn)
+  std::vector<double> inverse_frequencies;  // [rotary_dim / 2], scaling already applied by convert
 };
 
 struct LayerSpec {
@@ -80,8 +80,8 @@ struct ModelSpec {
   kernels::RouterForm router;
   SharedExpertSpec shared_expert;
   std::vector<LayerSpec> layers;
-  std::vector<std::int32_t> stop_tokens;       // eos ids of config.json and generation_config.json
-  std::uint64_t ignored_tensors = 0;           // multi-token-prediction tensors left out by convert
+  std::vector<std::int32_t> stop_tokens;  // eos ids of config.json and generation_config.json
+  std::uint64_t ignored_tensors = 0;      // multi-token-prediction tensors left out by convert
 
   std::uint32_t num_layers() const noexcept { return static_cast<std::uint32_t>(layers.size()); }
   std::uint32_t num_moe_layers() const noexcept;

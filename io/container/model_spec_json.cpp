@@ -32,7 +32,7 @@ using Names = std::span<const Named<Enum>>;
 constexpr Named<QkNorm> kQkNormNames[] = {
     {QkNorm::none, "none"}, {QkNorm::per_head, "per_head"}, {QkNorm::full_width, "full_width"}};
 constexpr Named<kernels::RopePairing> kPairingNames[] = {{kernels::RopePairing::halves, "halves"},
-                                                       {kernels::RopePairing::neighbours, "neighbours"}};
+                                                         {kernels::RopePairing::neighbours, "neighbours"}};
 constexpr Named<kernels::RouterScore> kScoreNames[] = {
     {kernels::RouterScore::softmax_all, "softmax_all"},
     {kernels::RouterScore::softmax_chosen, "softmax_chosen"},
@@ -47,8 +47,8 @@ constexpr Named<kernels::RouterRenormalise> kRenormaliseNames[] = {
     {kernels::RouterRenormalise::yes, "yes"},
     {kernels::RouterRenormalise::with_epsilon, "with_epsilon"}};
 constexpr Named<kernels::WeightFormat> kFormatNames[] = {{kernels::WeightFormat::f32, "f32"},
-                                                       {kernels::WeightFormat::bf16, "bf16"},
-                                                       {kernels::WeightFormat::int8_g64, "int8_g64"}};
+                                                         {kernels::WeightFormat::bf16, "bf16"},
+                                                         {kernels::WeightFormat::int8_g64, "int8_g64"}};
 
 template <class Enum>
 std::string name_of(std::type_identity_t<Names<Enum>> names, Enum value) {
@@ -72,7 +72,8 @@ class ObjectReader {
   // `object` may be null only when `status` is not ok.
   ObjectReader(const json* object, std::string path, Status& status)
       : object_(object), path_(std::move(path)), status_(status) {
-    if (status_ && !object_->is_object()) fail("must be an object, found " + std::string(json_kind(*object_)));
+    if (status_ && !object_->is_object())
+      fail("must be an object, found " + std::string(json_kind(*object_)));
   }
 
   // To be called after all members were asked for.
@@ -95,12 +96,12 @@ class ObjectReader {
   }
 
   template <std::unsigned_integral T>
-    requires(!std::same_as<T, bool>)
-  void read(const std::string& key, T& value) {
+  requires(!std::same_as<T, bool>) void read(const std::string& key, T& value) {
     const json* found = member(key);
     if (found == nullptr) return;
     if (!found->is_number_unsigned() || found->get<std::uint64_t>() > std::numeric_limits<T>::max()) {
-      return fail("\"" + key + "\" must be a whole number up to " + std::to_string(std::numeric_limits<T>::max()));
+      return fail("\"" + key + "\" must be a whole number up to " +
+                  std::to_string(std::numeric_limits<T>::max()));
     }
     value = static_cast<T>(found->get<std::uint64_t>());
   }
@@ -156,9 +157,7 @@ class ObjectReader {
       each((*found)[i], path_ + "." + key + "[" + std::to_string(i) + "]");
     }
   }
-  ObjectReader object(const std::string& key) {
-    return {member(key), path_ + "." + key, status_};
-  }
+  ObjectReader object(const std::string& key) { return {member(key), path_ + "." + key, status_}; }
   void fail(std::string what) {
     if (status_) status_ = Status(ErrorCode::invalid_input, "model spec: " + path_ + " " + std::move(what));
   }

@@ -46,14 +46,17 @@ Status refuse_content(const fs::path& folder, const std::vector<std::string>& na
                                           "; choose another folder, or use --force to replace it"};
   }
   std::string list;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) list += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kNamesInMessage) list += " and " + std::to_string(names.size() - kNamesInMessage) + " more";
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i)
+    list += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesInMessage)
+    list += " and " + std::to_string(names.size() - kNamesInMessage) + " more";
   return {ErrorCode::invalid_input, "output folder is not empty: " + folder.string() + " holds " + list +
                                         "; choose another folder, or use --force to write into it"};
 }
 
 bool is_container_file(const std::string& name) {
-  return name == kManifestFile || std::find(kListedFiles.begin(), kListedFiles.end(), name) != kListedFiles.end();
+  return name == kManifestFile ||
+         std::find(kListedFiles.begin(), kListedFiles.end(), name) != kListedFiles.end();
 }
 
 // The text of a state file, or nothing when it does not exist.

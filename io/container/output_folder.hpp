@@ -22,8 +22,8 @@ class OutputFolder {
 
   // Refuses a folder with other content unless `force`; then files of an old container are replaced at
   // the end and files that are none of a container are left alone.
-  static Result<OutputFolder> open(const std::filesystem::path& folder, const std::string& identity, bool force,
-                                   const Log& log);
+  static Result<OutputFolder> open(const std::filesystem::path& folder, const std::string& identity,
+                                   bool force, const Log& log);
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;
   ~OutputFolder();

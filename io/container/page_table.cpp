@@ -35,9 +35,9 @@ Result<PageTableShape> page_table_shape(const ModelSpec& spec, const ExpertLayou
   const auto length = table_offset && table_bytes ? checked_add(*table_offset, *table_bytes) : std::nullopt;
   // Offsets are off_t for the system, hence 2^63.
   if (!length || *length > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    return Status(ErrorCode::invalid_input, "the expert records are too large in sum: " +
-                                                std::to_string(shape.records) + " records of " +
-                                                std::to_string(layout.record_bytes) + " bytes");
+    return Status(ErrorCode::invalid_input,
+                  "the expert records are too large in sum: " + std::to_string(shape.records) +
+                      " records of " + std::to_string(layout.record_bytes) + " bytes");
   }
   shape.table_bytes = *table_bytes;
   shape.table_offset = *table_offset;
@@ -80,7 +80,8 @@ Result<std::vector<std::uint64_t>> decode_page_table(std::span<const std::byte> 
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   const auto stored = load_little_endian<std::uint64_t>(body.data() + body.size());
   if (const std::uint64_t computed = xxh3_64(body); computed != stored) {
-    return damaged(file, "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
+    return damaged(file,
+                   "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
   }
   const std::vector<std::byte> expected = encode_page_table(spec, layout, shape);
   const auto difference = std::mismatch(expected.begin(), expected.end(), body.begin()).first;

@@ -38,7 +38,8 @@ Result<std::uint64_t> place_dense_tensors(std::span<DenseTensor> tensors) {
   return end;
 }
 
-std::vector<std::byte> encode_tensor_table(std::span<const DenseTensor> tensors, std::uint64_t payload_bytes) {
+std::vector<std::byte> encode_tensor_table(std::span<const DenseTensor> tensors,
+                                           std::uint64_t payload_bytes) {
   std::uint32_t names_bytes = 0;
   for (const DenseTensor& tensor : tensors) names_bytes += static_cast<std::uint32_t>(tensor.name.size());
   const std::uint32_t padded_names = (names_bytes + 7) / 8 * 8;
@@ -78,7 +79,8 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   const auto stored = load_little_endian<std::uint64_t>(body.data() + body.size());
   if (const std::uint64_t computed = xxh3_64(body); computed != stored) {
-    return damaged(file, "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
+    return damaged(file,
+                   "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
   }
 
   TensorTable result;
@@ -144,9 +146,9 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
 Status check_tensor_hash(const DenseTensor& tensor, std::uint64_t computed, const std::string& file) {
   if (computed == tensor.checksum) return Status::ok();
   return {ErrorCode::corrupt, "wrong checksum of a dense tensor: " + file + ", offset " +
-                                  std::to_string(kPageBytes + tensor.offset) + ": " + tensor.name + ", expected " +
-                                  std::to_string(tensor.checksum) + ", found " + std::to_string(computed) +
-                                  "; copy or convert the model again"};
+                                  std::to_string(kPageBytes + tensor.offset) + ": " + tensor.name +
+                                  ", expected " + std::to_string(tensor.checksum) + ", found " +
+                                  std::to_string(computed) + "; copy or convert the model again"};
 }
 
 }  // namespace colibri

@@ -77,10 +77,11 @@ Result<Sha256Digest> verify_experts(const Container& container, const FileHandle
                                                [&hash](auto piece) { hash.update(piece); }));
         if (hash.digest() == record.chunk_hashes[chunk]) continue;
         return Status(ErrorCode::corrupt,
-                      "wrong checksum of an expert: " + file.path().string() + ", offset " + std::to_string(begin) +
-                          ": layer " + std::to_string(layer) + ", expert " + std::to_string(expert) + ", chunk " +
-                          std::to_string(chunk) + ", expected " + std::to_string(record.chunk_hashes[chunk]) +
-                          ", found " + std::to_string(hash.digest()) + "; copy or convert the model again");
+                      "wrong checksum of an expert: " + file.path().string() + ", offset " +
+                          std::to_string(begin) + ": layer " + std::to_string(layer) + ", expert " +
+                          std::to_string(expert) + ", chunk " + std::to_string(chunk) + ", expected " +
+                          std::to_string(record.chunk_hashes[chunk]) + ", found " +
+                          std::to_string(hash.digest()) + "; copy or convert the model again");
       }
     }
   }
@@ -141,8 +142,8 @@ Status verify_files(const std::filesystem::path& folder,
     if (entry->bytes != file.size() || entry->sha256 != *digest) {
       return {ErrorCode::corrupt, "wrong SHA-256 of file: " + file.path().string() + ", expected " +
                                       std::to_string(entry->bytes) + " bytes with " + to_hex(entry->sha256) +
-                                      ", found " + std::to_string(file.size()) + " bytes with " + to_hex(*digest) +
-                                      "; copy or convert the model again"};
+                                      ", found " + std::to_string(file.size()) + " bytes with " +
+                                      to_hex(*digest) + "; copy or convert the model again"};
     }
     found.files.push_back({name, file.size(), *digest});
   }
@@ -157,7 +158,8 @@ Status verify_files(const std::filesystem::path& folder,
   found.chunk_tree_root = tree.root();
   if (found.chunk_tree_root != listed.chunk_tree_root) {
     return {ErrorCode::corrupt, "wrong root of the hash tree: " + manifest_path.string() + ", expected " +
-                                    to_hex(listed.chunk_tree_root) + ", found " + to_hex(found.chunk_tree_root)};
+                                    to_hex(listed.chunk_tree_root) + ", found " +
+                                    to_hex(found.chunk_tree_root)};
   }
   if (manifest_to_json(found) != manifest_text) {
     return {ErrorCode::corrupt, "damaged manifest: " + manifest_path.string() +
