@@ -12,8 +12,8 @@ std::string origin_text(const Origin& origin) {
   switch (origin.kind) {
     case Origin::Kind::default_value: return "default";
     case Origin::Kind::file: return place_text(origin);
-    case Origin::Kind::environment: return "environment " + origin.file;
-    case Origin::Kind::command_line: return "command line " + origin.file;
+    case Origin::Kind::environment: return "environment " + place_text(origin);
+    case Origin::Kind::command_line: return "command line " + place_text(origin);
   }
   return "unknown";
 }
@@ -64,7 +64,8 @@ std::string dot_quoted(std::string_view text) {
 }  // namespace
 
 std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds) {
-  std::string out = "# Effective values of pipeline " + spec.name + ", with the origin of each.\n";
+  std::string out =
+      "# Effective values of pipeline " + quote_value(spec.name) + ", with the origin of each.\n";
   out += "version: " + std::to_string(kPipelineVersion) + "\n";
   std::string_view section;
   for (const SettingInfo& setting : pipeline_settings()) {

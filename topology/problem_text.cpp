@@ -10,11 +10,12 @@ namespace colibri {
 namespace {
 
 constexpr std::size_t kMaximumQuoted = 60;
-}  // namespace
+constexpr std::size_t kMaximumPlace = 300;  // a path or a file name
 
-std::string quote_value(std::string_view text) {
-  std::string out = "'";
-  std::size_t taken = std::min(text.size(), kMaximumQuoted);
+// At most `limit` bytes, on one line.
+std::string one_line(std::string_view text, std::size_t limit) {
+  std::string out;
+  std::size_t taken = std::min(text.size(), limit);
   // Never cut inside a UTF-8 character.
   while (taken < text.size() && taken > 0 && (static_cast<unsigned char>(text[taken]) & 0xC0) == 0x80)
     --taken;
@@ -28,8 +29,12 @@ std::string quote_value(std::string_view text) {
     }
   }
   if (taken < text.size()) out += "...";
-  return out + "'";
+  return out;
 }
+
+}  // namespace
+
+std::string quote_value(std::string_view text) { return '\'' + one_line(text, kMaximumQuoted) + '\''; }
 
 std::string join_names(std::span<const std::string_view> names) {
   std::string out;
@@ -46,8 +51,9 @@ std::string suggest_name(std::string_view wanted, std::span<const std::string_vi
 }
 
 std::string place_text(const Origin& origin) {
-  if (origin.kind != Origin::Kind::file || origin.line == 0) return origin.file;
-  return origin.file + ":" + std::to_string(origin.line) + ":" + std::to_string(origin.column);
+  const std::string name = one_line(origin.file, kMaximumPlace);
+  if (origin.kind != Origin::Kind::file || origin.line == 0) return name;
+  return name + ":" + std::to_string(origin.line) + ":" + std::to_string(origin.column);
 }
 
 std::vector<std::string_view> kind_names(StageInfos kinds) {
@@ -82,7 +88,7 @@ void PipelineProblems::add(const Origin& origin, std::string_view path, std::str
   std::string line = place_text(origin);
   // "--set" is followed by the path it set; other places are set apart from it.
   if (!line.empty() && !path.empty()) line += line == "--set" ? " " : ": ";
-  line += path;
+  line += one_line(path, kMaximumPlace);
   if (!line.empty()) line += ": ";
   line += what;
   if (std::find(lines.begin(), lines.end(), line) != lines.end()) return;
