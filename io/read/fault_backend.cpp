@@ -28,14 +28,14 @@ std::uint32_t FaultPlan::hanging() const {
   return hanging_;
 }
 
-std::uint64_t FaultPlan::reads_started() const {
+std::vector<std::uint64_t> FaultPlan::offsets_started() const {
   const std::lock_guard lock(mutex_);
   return started_;
 }
 
 std::optional<Fault> FaultPlan::next(const RawRead& read) {
   const std::lock_guard lock(mutex_);
-  ++started_;
+  started_.push_back(read.offset);
   std::optional<Fault> chosen;
   for (std::size_t i = 0; i < faults_.size(); ++i) {
     const Fault& fault = faults_[i];

@@ -51,7 +51,9 @@ class FaultPlan {
   // Waits until `count` reads hang at the same time; false after `limit`.
   bool wait_until_hanging(std::uint32_t count, std::chrono::milliseconds limit);
   std::uint32_t hanging() const;
-  std::uint64_t reads_started() const;
+  // The offsets of all reads so far, in the order in which they were started. Completions
+  // may overtake each other on the way to the caller; this order is the backend's own.
+  std::vector<std::uint64_t> offsets_started() const;
 
  private:
   friend class FaultLanes;
@@ -61,7 +63,7 @@ class FaultPlan {
   std::condition_variable changed_;
   std::vector<Fault> faults_;
   std::vector<std::uint64_t> matched_;  // reads that matched, per fault
-  std::uint64_t started_ = 0;
+  std::vector<std::uint64_t> started_;  // offsets
   std::uint32_t hanging_ = 0;
   bool released_ = false;
 };

@@ -1,5 +1,6 @@
 // The queue of a backend: bounds, priority, promotion, cancellation and closing. Order is
-// proven with a gate (one lane whose read hangs until released), never with timing.
+// proven with a gate (one lane whose read hangs until released), never with timing, and
+// observed where reads start: completions may overtake each other on their way.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -38,9 +39,15 @@ class ReadOrderTest : public ::testing::TestWithParam<ReadKind> {
     request.destination += tag * 4 * kPage;
     return backend_->submit(request);
   }
+  // The tags of `count` reads in the order in which they were started, once all are complete.
+  // Pieces that follow each other in one record count once.
   std::vector<std::uint64_t> tags(std::size_t count) {
+    for (const ReadCompletion& completion : collector_.wait(count)) EXPECT_TRUE(completion.status);
     std::vector<std::uint64_t> tags;
-    for (const ReadCompletion& completion : collector_.wait(count)) tags.push_back(completion.tag);
+    for (const std::uint64_t offset : plan_->offsets_started()) {
+      const std::uint64_t tag = offset / (4 * kPage);
+      if (tags.empty() || tags.back() != tag) tags.push_back(tag);
+    }
     return tags;
   }
 
@@ -78,7 +85,7 @@ TEST_P(ReadOrderTest, DemandsOvertakeTheRestOfAHintThatIsPartlyRead) {
   ASSERT_TRUE(submit(1, true));
   EXPECT_FALSE(backend_->cancel(0));  // its destination is in use
   plan_->release();
-  EXPECT_EQ(tags(2), (std::vector<std::uint64_t>{1, 0}));
+  EXPECT_EQ(tags(2), (std::vector<std::uint64_t>{0, 1, 0}));
   EXPECT_TRUE(buffer_.equals(file_, 0, 8 * kPage));
 }
 
@@ -118,8 +125,8 @@ TEST_P(ReadOrderTest, QueuedReadsCanBeCancelled) {
   }
   plan_->release();
   const auto all = collector_.wait(4);
-  EXPECT_EQ(all[2].tag, 0u);
-  EXPECT_EQ(all[3].tag, 2u);
+  EXPECT_EQ(all[2].tag + all[3].tag, 2u);  // 0 and 2, in any order
+  EXPECT_TRUE(all[2].status);
   EXPECT_TRUE(all[3].status);
   EXPECT_EQ(buffer_.data()[4 * kPage], std::byte{0xEE});  // never read
   EXPECT_EQ(backend_->stats().cancelled, 2u);
@@ -150,7 +157,7 @@ TEST_P(ReadOrderTest, BytesInFlightAreBounded) {
   for (std::uint64_t tag = 0; tag < 10; ++tag) ASSERT_TRUE(submit(tag, true));
   ASSERT_TRUE(plan_->wait_until_hanging(3, minutes(1)));
   // Every submit above has issued what it may: no fourth read was started.
-  EXPECT_EQ(plan_->reads_started(), 3u);
+  EXPECT_EQ(plan_->offsets_started().size(), 3u);
   EXPECT_EQ(backend_->stats().in_flight, 3u);
   plan_->release();
   collector_.wait(10);
