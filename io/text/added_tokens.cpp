@@ -5,7 +5,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "io/text/utf8.hpp"
@@ -90,6 +89,7 @@ Result<AddedTokens> AddedTokens::build(std::vector<AddedTokenDefinition> definit
     std::string normalized = token.content;
     COLIBRI_RETURN_IF_ERROR(normalizer.apply(normalized));
     if (!normalized.empty()) added.normalized_.insert(normalized, i);
+    if (normalized != token.content) added.normalized_texts_[token.id] = std::move(normalized);
   }
   added.special_.resize(static_cast<std::size_t>(added.vocabulary_.id_limit()));
   for (const AddedTokenDefinition& token : definitions) {
@@ -101,6 +101,11 @@ Result<AddedTokens> AddedTokens::build(std::vector<AddedTokenDefinition> definit
 
 bool AddedTokens::is_special(std::int32_t id) const noexcept {
   return id >= 0 && static_cast<std::size_t>(id) < special_.size() && special_[static_cast<std::size_t>(id)];
+}
+
+std::string_view AddedTokens::decoder_text(std::int32_t id) const noexcept {
+  const auto found = normalized_texts_.find(id);
+  return found == normalized_texts_.end() ? vocabulary_.text(id) : std::string_view(found->second);
 }
 
 void AddedTokens::split_raw(std::string_view text, std::vector<Segment>& segments) const {

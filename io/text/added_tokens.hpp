@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "io/status.hpp"
@@ -37,6 +39,9 @@ class AddedTokens {
 
   const Vocabulary& vocabulary() const noexcept { return vocabulary_; }
   bool is_special(std::int32_t id) const noexcept;
+  // What the decoder is given for an added token: its text in the form in which it was looked
+  // for, so that a decoder that undoes the normalizer sees what it expects.
+  std::string_view decoder_text(std::int32_t id) const noexcept;
 
  private:
   // A byte trie over token texts; children of a node are a linked list, those of the root a
@@ -76,7 +81,8 @@ class AddedTokens {
 
   std::vector<AddedTokenDefinition> tokens_;
   Vocabulary vocabulary_;
-  std::vector<bool> special_;  // by id
+  std::vector<bool> special_;                                       // by id
+  std::unordered_map<std::int32_t, std::string> normalized_texts_;  // where it differs from the content
   Trie raw_;
   Trie normalized_;
 };

@@ -1,5 +1,7 @@
 // Unicode normal forms use the data of utf8proc but not its reordering, which is quadratic
-// in a run of combining marks: each run is stably sorted by combining class instead.
+// in a run of combining marks: each run is stably sorted by combining class instead. The
+// reference library has the data of an older Unicode version, so compatibility forms of
+// characters added since (U+32FF, say) can differ from it; canonical forms are stable.
 #include "io/text/normalizer.hpp"
 
 #include <utf8proc.h>

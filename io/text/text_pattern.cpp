@@ -59,7 +59,12 @@ struct TextPattern::Search::State {
   std::shared_ptr<const Code> code;
   std::unique_ptr<pcre2_match_data, FreeMatchData> data;
   std::unique_ptr<pcre2_match_context, FreeMatchContext> context;
-  std::unique_ptr<pcre2_jit_stack, FreeJitStack> jit_stack;
+  std::unique_ptr<pcre2_jit_stack, FreeJitStack> jit_stack;  // null: 32 KiB of the thread's own stack
+
+  int match(std::string_view text, std::size_t from) {
+    return pcre2_match(code->compiled.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                       PCRE2_NO_UTF_CHECK, data.get(), context.get());
+  }
 
   // The first match at or after `from`; false when there is none.
   Result<bool> next(std::string_view text, std::size_t from, std::size_t& begin, std::size_t& end) {
@@ -68,8 +73,14 @@ struct TextPattern::Search::State {
       end = begin + literal.size();
       return begin != std::string_view::npos;
     }
-    const int found = pcre2_match(code->compiled.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                  text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    int found = match(text, from);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT && !jit_stack) {
+      // Rare, and a stack of its own costs system calls: made only now.
+      jit_stack.reset(pcre2_jit_stack_create(kJitStackStartBytes, kJitStackMaxBytes, nullptr));
+      if (!jit_stack) return out_of_memory();
+      pcre2_jit_stack_assign(context.get(), nullptr, jit_stack.get());
+      found = match(text, from);
+    }
     if (found == PCRE2_ERROR_NOMATCH) return false;
     if (found < 0) {
       return Status(ErrorCode::capacity, "regular expression gave up at byte " + std::to_string(from) +
@@ -139,10 +150,8 @@ Status TextPattern::Search::find_spans(std::string_view valid_text, std::vector<
   if (state_->code && !state_->data) {
     state_->data.reset(pcre2_match_data_create_from_pattern(state_->code->compiled.get(), nullptr));
     state_->context.reset(pcre2_match_context_create(nullptr));
-    state_->jit_stack.reset(pcre2_jit_stack_create(kJitStackStartBytes, kJitStackMaxBytes, nullptr));
-    if (!state_->data || !state_->context || !state_->jit_stack) return out_of_memory();
+    if (!state_->data || !state_->context) return out_of_memory();
     pcre2_set_match_limit(state_->context.get(), kMatchLimit);
-    pcre2_jit_stack_assign(state_->context.get(), nullptr, state_->jit_stack.get());
   }
   std::size_t covered = 0;
   bool after_match = false;  // whether a match ends at `covered`

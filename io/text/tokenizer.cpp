@@ -57,6 +57,9 @@ struct Tokenizer::Parts {
   std::string_view text_of(std::int32_t id) const noexcept {
     return added.vocabulary().contains(id) ? added.vocabulary().text(id) : model.vocabulary().text(id);
   }
+  std::string_view decoder_text(std::int32_t id) const noexcept {
+    return added.vocabulary().contains(id) ? added.decoder_text(id) : model.vocabulary().text(id);
+  }
   bool contains(std::int32_t id) const noexcept {
     return added.vocabulary().contains(id) || model.vocabulary().contains(id);
   }
@@ -165,7 +168,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   std::string text;
   TokenDecoder::Stream stream(parts_->decoder);
   for (const std::int32_t id : ids) {
-    if (!is_left_out(id, skip_special_tokens)) stream.push(parts_->text_of(id), text);
+    if (!is_left_out(id, skip_special_tokens)) stream.push(parts_->decoder_text(id), text);
   }
   stream.finish(text);
   return text;
@@ -207,7 +210,7 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 std::string StreamDecoder::push(std::int32_t id) {
   std::string text;
   if (!state_->tokenizer->is_left_out(id, state_->skip_special_tokens)) {
-    state_->stream.push(state_->tokenizer->token_text(id), text);
+    state_->stream.push(state_->tokenizer->parts_->decoder_text(id), text);
   }
   return text;
 }
