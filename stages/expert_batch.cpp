@@ -31,6 +31,7 @@ void set_rows(kernels::MatmulArgs& args, const ExpertPiece& piece) noexcept {
     const std::size_t padded = padded_inputs(piece.gate.inputs);
     args.x_quantized.values += piece.first_row * padded;
     args.x_quantized.scales += piece.first_row * (padded / kernels::kInt8Group);
+    args.x_quantized.offsets += piece.first_row * (padded / kernels::kInt8Group);
   } else {
     args.x += std::size_t{piece.first_row} * piece.gate.inputs;
   }
@@ -101,6 +102,7 @@ kernels::QuantizedRows ExpertBatch::quantized_of(std::uint32_t piece) const noex
   kernels::QuantizedRows all = kernels::quantized_rows_at(quantized_, rows_, widest_);
   all.values += std::size_t{bases_[piece]} * padded;
   all.scales += std::size_t{bases_[piece]} * (padded / kernels::kInt8Group);
+  all.offsets += std::size_t{bases_[piece]} * (padded / kernels::kInt8Group);
   return all;
 }
 
