@@ -17,8 +17,8 @@ bool looks_like_flag(std::string_view word) { return word.size() > 1 && word.fro
 std::vector<std::string> flags_of(const CLI::App& verb) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) flags.emplace_back("--").append(name);
+    for (const std::string& name : option->get_snames()) flags.emplace_back("-").append(name);
   }
   return flags;
 }

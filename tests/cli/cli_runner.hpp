@@ -43,6 +43,7 @@ class RunningProgram {
 
   pid_t pid() const noexcept { return pid_; }
   void send(int signal) const;
+  bool ended() const { return ended_within(std::chrono::milliseconds{0}); }
   std::string out_so_far() const;
   std::string err_so_far() const;
   // Waits until it has printed `text` on stderr, or ended, or its time is up; whether it was printed.

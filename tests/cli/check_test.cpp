@@ -1,0 +1,91 @@
+// colibri check: the shipped pipeline is right, every mistake of a wrong one is told at once, and
+// settings come from where they should.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/cli/cli_runner.hpp"
+
+namespace colibri::test {
+namespace {
+
+const std::string kPipeline = COLIBRI_TEST_DATA "/../configs/batch.yaml";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Check, AcceptsTheShippedPipeline) {
+  const RunResult result = run_colibri({"check", kPipeline});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "ok: " + kPipeline + "\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Check, DrawsEveryStage) {
+  const RunResult result = run_colibri({"check", kPipeline, "--dot"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(contains(result.out, "digraph")) << result.out;
+  for (const char* stage : {"read", "admit", "embed", "attend", "route", "predict", "fetch", "transfer",
+                            "compute", "combine", "sample", "write"}) {
+    EXPECT_TRUE(contains(result.out, stage)) << stage;
+  }
+}
+
+TEST(Check, DumpsWhatItCanReadAgain) {
+  TemporaryFolder folder;
+  const RunResult dumped = run_colibri({"check", kPipeline, "--dump"});
+  ASSERT_EQ(dumped.status, 0) << dumped.err;
+  const std::string again = folder.file("dumped.yaml");
+  write_file(again, dumped.out);
+  const RunResult checked = run_colibri({"check", again});
+  EXPECT_EQ(checked.status, 0) << checked.err;
+}
+
+// The line of a dump that sets `key`.
+std::string line_of(const std::string& dump, const std::string& key) {
+  const std::size_t at = dump.find(key + ":");
+  return at == std::string::npos ? std::string() : dump.substr(at, dump.find('\n', at) - at);
+}
+
+TEST(Check, CommandLineWinsOverEnvironmentWinsOverFile) {
+  RunOptions options;
+  options.environment = {{"COLIBRI_STEPS_MAX_ROWS", "96"}};
+  const RunResult environment = run_colibri({"check", kPipeline, "--dump"}, options);
+  ASSERT_EQ(environment.status, 0) << environment.err;
+  EXPECT_TRUE(contains(line_of(environment.out, "max_rows"), "96")) << environment.out;
+  EXPECT_TRUE(contains(line_of(environment.out, "max_rows"), "COLIBRI_STEPS_MAX_ROWS")) << environment.out;
+
+  const RunResult flag = run_colibri({"check", kPipeline, "--max-rows", "112", "--dump"}, options);
+  EXPECT_TRUE(contains(line_of(flag.out, "max_rows"), "112")) << flag.out;
+  EXPECT_TRUE(contains(line_of(flag.out, "max_rows"), "--max-rows")) << flag.out;
+
+  // Among flags for one value the last one counts, whichever its form.
+  const RunResult last = run_colibri(
+      {"check", kPipeline, "--max-rows", "112", "--set", "steps.max_rows=128", "--dump"}, options);
+  EXPECT_TRUE(contains(line_of(last.out, "max_rows"), "128")) << last.out;
+  const RunResult first = run_colibri(
+      {"check", kPipeline, "--set", "steps.max_rows=128", "--max-rows", "112", "--dump"}, options);
+  EXPECT_TRUE(contains(line_of(first.out, "max_rows"), "112")) << first.out;
+}
+
+TEST(Check, TellsEveryMistakeWithItsPlace) {
+  TemporaryFolder folder;
+  const std::string file = folder.file("wrong.yaml");
+  write_file(file,
+             "version: 1\n"
+             "steps:\n"
+             "  max_rowz: 4\n"
+             "stages:\n"
+             "  fetch: {kind: fecth}\n");
+  const RunResult result = run_colibri({"check", file});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(contains(result.err, file + ":3:3: ")) << result.err;
+  EXPECT_TRUE(contains(result.err, "max_rows")) << result.err;
+  EXPECT_TRUE(contains(result.err, file + ":5:")) << result.err;
+  EXPECT_TRUE(contains(result.err, "colibri: error: check: problems in " + file + ": ")) << result.err;
+}
+
+}  // namespace
+}  // namespace colibri::test
