@@ -45,6 +45,10 @@ void declare_verbs(CLI::App& app, VerbContext& context) {
   add_convert(app, context);
   add_inspect(app, context);
   add_verify(app, context);
+  add_plan(app, context);
+  add_generate(app, context);
+  add_perplexity(app, context);
+  add_trace(app, context);
   add_tokenize(app, context);
   add_check(app, context);
   add_version(app, context);
@@ -55,6 +59,7 @@ ExitStatus run_command_line(int argc, const char* const* argv, Console& console)
   CLI::App app("Batch inference for mixture-of-experts models whose experts do not fit in memory.",
                "colibri");
   app.get_formatter()->column_width(34);
+  app.get_formatter()->label("SUBCOMMAND", "VERB");
   app.set_version_flag("--version", "colibri " COLIBRI_VERSION);
   app.require_subcommand(1);
   app.footer(
@@ -63,6 +68,7 @@ ExitStatus run_command_line(int argc, const char* const* argv, Console& console)
       "  colibri help convert");
   VerbContext context{console, {}};
   declare_verbs(app, context);
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->group("Verbs");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

@@ -48,6 +48,11 @@ void add_inspect(CLI::App& app, VerbContext& context);
 void add_verify(CLI::App& app, VerbContext& context);
 void add_tokenize(CLI::App& app, VerbContext& context);
 void add_check(CLI::App& app, VerbContext& context);
+void add_batch(CLI::App& app, VerbContext& context);
+void add_generate(CLI::App& app, VerbContext& context);
+void add_perplexity(CLI::App& app, VerbContext& context);
+void add_plan(CLI::App& app, VerbContext& context);
+void add_trace(CLI::App& app, VerbContext& context);
 void add_version(CLI::App& app, VerbContext& context);
 
 }  // namespace colibri::cli

@@ -1,10 +1,9 @@
 #include "runtime/metrics/run_report.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
 
+#include "io/text/json_output.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri {
@@ -25,27 +24,17 @@ std::string duration(double seconds) {
   return text;
 }
 
-std::string number(double value) {
-  if (!std::isfinite(value)) return "null";
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value);
-  return {text, end.ptr};
+template <class Number>
+std::string number(Number value) {
+  std::string text;
+  append_json_number(text, value);
+  return text;
 }
 
-// Names here are identifiers and file names: quotes, backslashes and control characters are escaped.
 std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+  std::string out;
+  append_json_string(out, text);
+  return out;
 }
 
 template <class Value>
@@ -53,12 +42,7 @@ std::string object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
   std::string text = "{";
   for (const auto& [name, value] : pairs) {
     if (text.size() > 1) text += ", ";
-    text += quoted(name) + ": ";
-    if constexpr (std::is_floating_point_v<Value>) {
-      text += number(value);
-    } else {
-      text += std::to_string(value);
-    }
+    text += quoted(name) + ": " + number(value);
   }
   return text + "}";
 }

@@ -1,0 +1,218 @@
+// colibri batch: a file of requests through a model, results as they complete.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <unistd.h>
+
+#include "io/text/jsonl_reader.hpp"
+#include "io/text/request_scan.hpp"
+#include "io/text/result_file.hpp"
+#include "io/text/result_stream.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/cli/engine_session.hpp"
+#include "runtime/cli/progress.hpp"
+#include "runtime/cli/routing_trace.hpp"
+#include "runtime/cli/stop_signals.hpp"
+#include "stages/jsonl_sink.hpp"
+#include "stages/jsonl_source.hpp"
+
+namespace colibri::cli {
+namespace {
+
+struct BatchArguments {
+  std::string model;
+  std::string input;
+  std::string output;
+  std::string task = "generate";
+  std::string trace_routing;
+  std::uint64_t seed = 0;
+  bool in_order = false;
+  bool resume = false;
+  bool force = false;
+  PipelineFlags pipeline;
+};
+
+Task task_of(const std::string& name) {
+  return name == "score" ? Task::score : name == "embed" ? Task::embed : Task::generate;
+}
+
+// One run of the verb: what is opened, in this order, and closed in the reverse one.
+class Batch {
+ public:
+  Batch(const BatchArguments& arguments, VerbContext& context) : arguments_(arguments), context_(context) {}
+  ExitStatus run();
+
+ private:
+  bool from_stdin() const { return arguments_.input == "-"; }
+  Status open();
+  Status open_output(const InputScan& scan);
+  Status open_source();
+  void show_progress(const RunReport& report);
+  ExitStatus finish(const RunReport& report);
+
+  const BatchArguments& arguments_;
+  VerbContext& context_;
+  std::unique_ptr<StopSignals> signals_;
+  InputScan scan_;
+  std::unique_ptr<EngineSession> session_;
+  std::unique_ptr<ResultFile> file_;
+  std::unique_ptr<ResultStream> stream_;
+  std::unique_ptr<JsonlSink> sink_;
+  std::unique_ptr<JsonlSource> source_;
+  std::unique_ptr<RoutingTrace> routing_;
+  std::unique_ptr<Progress> progress_;
+};
+
+Status Batch::open() {
+  // Signals first: threads made later inherit what is blocked.
+  COLIBRI_ASSIGN_OR_RETURN(signals_, StopSignals::start([&console = context_.console](int) {
+                             console.info("stopping: the step that runs is finished first; a second signal ends at once");
+                           }));
+  // The input is looked at before the model is loaded: duplicate ids show at once.
+  if (!from_stdin()) {
+    COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input));
+  }
+  COLIBRI_ASSIGN_OR_RETURN(session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_));
+  COLIBRI_RETURN_IF_ERROR(open_output(scan_));
+  COLIBRI_RETURN_IF_ERROR(open_source());
+  if (!arguments_.trace_routing.empty()) {
+    COLIBRI_ASSIGN_OR_RETURN(routing_, RoutingTrace::create(arguments_.trace_routing, session_->engine()));
+  }
+  return {};
+}
+
+Status Batch::open_output(const InputScan& scan) {
+  ResultOutput* output = nullptr;
+  const bool is_file = !arguments_.output.empty() && arguments_.output != "-" && ResultFile::fits(arguments_.output);
+  if (is_file) {
+    JobIdentity identity;
+    identity.input = scan.digest;
+    identity.input_lines = scan.lines;
+    identity.model = session_->engine().container().digest();
+    identity.options = "task=" + arguments_.task + " seed=" + std::to_string(arguments_.seed);
+    const ResultMode mode = arguments_.resume ? ResultMode::resume : arguments_.force ? ResultMode::force : ResultMode::fresh;
+    COLIBRI_ASSIGN_OR_RETURN(file_, ResultFile::open(arguments_.output, mode, identity, from_stdin() ? "" : arguments_.input));
+    if (!file_->note().empty()) context_.console.info(file_->note());
+    output = file_.get();
+  } else {
+    if (arguments_.resume || arguments_.in_order) {
+      return {ErrorCode::invalid_input, "--resume and --in-order need a results file; give one with -o FILE"};
+    }
+    COLIBRI_ASSIGN_OR_RETURN(stream_, ResultStream::open(arguments_.output));
+    output = stream_.get();
+  }
+  ResultWriter::TokenText token_text;
+  if (const Tokenizer* tokenizer = session_->engine().tokenizer()) {
+    token_text = [tokenizer](std::int32_t token) { return tokenizer->decode(std::span(&token, 1), false); };
+  }
+  sink_ = std::make_unique<JsonlSink>(*output, ResultWriter(std::move(token_text)));
+  return {};
+}
+
+Status Batch::open_source() {
+  auto reader = from_stdin() ? JsonlReader::from_descriptor(UniqueDescriptor(::dup(STDIN_FILENO)), "standard input")
+                             : JsonlReader::open(arguments_.input);
+  if (!reader) return std::move(reader).status();
+  JsonlSourceOptions options;
+  options.task = task_of(arguments_.task);
+  options.tokenizer = session_->engine().tokenizer();
+  options.defaults.vocab_size = session_->engine().spec().vocab_size;
+  options.defaults.job_seed = arguments_.seed;
+  if (file_ != nullptr) options.completed = &file_->completed();
+  options.check_ids = from_stdin();
+  source_ = std::make_unique<JsonlSource>(std::move(reader).value(), options);
+  return {};
+}
+
+void Batch::show_progress(const RunReport& report) {
+  if (!progress_->due()) return;
+  char extra[128];
+  const double read_rate = report.wall_seconds > 0 ? static_cast<double>(report.bytes_read) / report.wall_seconds / 1e9 : 0;
+  std::snprintf(extra, sizeof extra, "%.0f tokens/s, hit rate %.0f %%, disk %.2f GB/s", report.tokens_per_second(),
+                100 * report.hit_rate(), read_rate);
+  const std::uint64_t earlier = file_ != nullptr ? file_->completed().size() : 0;
+  progress_->update(earlier + sink_->succeeded() + sink_->failed(), scan_.requests, extra);
+}
+
+ExitStatus Batch::run() {
+  if (Status opened = open(); !opened) return context_.fail(std::move(opened).at("batch"));
+  progress_ = std::make_unique<Progress>(context_.console, "batch", ProgressUnit::items);
+  Job job;
+  job.source = source_.get();
+  job.sink = sink_.get();
+  job.trace = routing_.get();
+  job.stopping = [this] { return signals_->received() != 0; };
+  job.progress = [this](const RunReport& report) { show_progress(report); };
+  const auto report = session_->engine().run(job);
+  progress_->finish();
+  if (!report) return context_.fail(Status(report.status()).at("batch"));
+  return finish(*report);
+}
+
+ExitStatus Batch::finish(const RunReport& report) {
+  if (Status failure = source_->failure(); !failure) return context_.fail(std::move(failure).at("batch"));
+  if (routing_ != nullptr) {
+    if (Status written = routing_->finish(); !written) return context_.fail(std::move(written).at("batch"));
+  }
+  const bool stopped = signals_->received() != 0;
+  if (file_ != nullptr) {
+    if (Status done = stopped ? file_->flush() : file_->finish(arguments_.in_order); !done) {
+      return context_.fail(std::move(done).at("batch"));
+    }
+  }
+  if (!context_.console.quiet()) context_.console.write_report(report.to_table());
+  if (Status written = session_->write_profile(report); !written) return context_.fail(std::move(written).at("batch"));
+  if (stopped) {
+    context_.console.info("stopped by a signal: results so far are kept" +
+                          std::string(file_ != nullptr ? "; the same command with --resume goes on" : ""));
+    return exit_status_of_signal(signals_->received());
+  }
+  const std::uint64_t failed = sink_->failed() + (file_ != nullptr ? file_->completed_failed() : 0);
+  if (failed == 0) return ExitStatus::ok;
+  context_.console.error("lines answered with an error: " + std::to_string(failed) + "; see \"error\" in their results");
+  return ExitStatus::some_lines_failed;
+}
+
+}  // namespace
+
+void add_batch(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = app.add_subcommand("batch", "Run a file of requests: generate, score or embed");
+  verb->footer(
+      "A request is a line of JSON: {\"id\": \"a\", \"prompt\": \"Once\", \"max_tokens\": 16}, or an OpenAI batch\n"
+      "line with a completion. Results are written as they complete. Exit status: 0 every line was answered,\n"
+      "3 some lines have an error, 1 the job failed, 130 or 143 stopped by a signal.\n\n"
+      "Examples:\n"
+      "  colibri batch model requests.jsonl -o results.jsonl --experts-memory 25%\n"
+      "  colibri batch model requests.jsonl -o results.jsonl --resume\n"
+      "  colibri batch model documents.jsonl --task score > scores.jsonl");
+  auto arguments = std::make_shared<BatchArguments>();
+  verb->add_option("MODEL", arguments->model, "Container folder")->required();
+  verb->add_option("REQUESTS", arguments->input, "JSONL file with requests, - for standard input")->required();
+  verb->add_option("-o,--output", arguments->output, "Results file; standard output when left out");
+  verb->add_option("--task", arguments->task, "What to do with each line")
+      ->check(CLI::IsMember({"generate", "score", "embed"}))
+      ->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Seed of the job: seeds of lines without one are made from it and their id")
+      ->capture_default_str();
+  verb->add_flag("--in-order", arguments->in_order, "Sort the results by line number at the end");
+  CLI::Option* resume = verb->add_flag("--resume", arguments->resume, "Go on with an unfinished job");
+  verb->add_flag("--force", arguments->force, "Start over, whatever the results file holds")->excludes(resume);
+  verb->add_option("--trace-routing", arguments->trace_routing, "File for the experts that each row picked (JSONL)");
+  verb->add_option_function<std::string>(
+      "--profile",
+      [arguments](const std::string& file) {
+        Override setting{"profile.output", file, {}};
+        setting.origin.kind = Origin::Kind::command_line;
+        setting.origin.file = "--profile";
+        arguments->pipeline.overrides.push_back(std::move(setting));
+      },
+      "File for the profile of the run (JSON)");
+  add_pipeline_flags(*verb, arguments->pipeline);
+  add_quiet_flag(*verb, context);
+  verb->callback([arguments, &context] {
+    context.run = [arguments, &context] { return Batch(*arguments, context).run(); };
+  });
+}
+
+}  // namespace colibri::cli

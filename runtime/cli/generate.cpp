@@ -1,0 +1,101 @@
+// colibri generate: one prompt, the text as it is made.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "io/text/tokenizer.hpp"
+#include "runtime/cli/engine_session.hpp"
+#include "runtime/cli/one_request.hpp"
+#include "runtime/cli/stop_signals.hpp"
+
+namespace colibri::cli {
+namespace {
+
+struct GenerateArguments {
+  std::string model;
+  std::string prompt;
+  std::uint32_t max_tokens = 128;
+  float temperature = 0;
+  float top_p = 1;
+  std::uint32_t top_k = 0;
+  std::uint64_t seed = 0;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  PipelineFlags pipeline;
+};
+
+ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context) {
+  auto signals = StopSignals::start();
+  if (!signals) return context.fail(signals.status());
+  auto session = EngineSession::open(arguments.model, arguments.pipeline, context);
+  if (!session) return context.fail(Status(session.status()).at("generate"));
+  Engine& engine = (*session)->engine();
+  if (engine.tokenizer() == nullptr) {
+    return context.fail(Status(ErrorCode::unsupported,
+                               "the container has no tokenizer, so it takes no text: " + arguments.model +
+                                   "; use `colibri batch` with token ids")
+                            .at("generate"));
+  }
+  auto tokens = engine.tokenizer()->encode(arguments.prompt, true);
+  if (!tokens) return context.fail(Status(tokens.status()).at("generate"));
+  Request request;
+  request.id = "generate";
+  request.tokens = std::move(tokens).value();
+  request.max_tokens = arguments.max_tokens;
+  request.temperature = arguments.temperature;
+  request.top_p = arguments.top_p;
+  request.top_k = arguments.top_k;
+  request.seed = arguments.seed;
+  request.stop = arguments.stop;
+  request.ignore_eos = arguments.ignore_eos;
+  request.stream = true;
+  RequestsOptions options;
+  options.piece = [](std::string_view piece) {
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  };
+  options.stopping = [&signals] { return (*signals)->received() != 0; };
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  auto run = run_requests(engine, std::move(requests), options);
+  if (!run) return context.fail(Status(run.status()).at("generate"));
+  context.console.print("\n");
+  if (const int signal = (*signals)->received(); signal != 0) return exit_status_of_signal(signal);
+  if (Status error = run->results.front().error; !error) return context.fail(std::move(error).at("generate"));
+  if (Status written = (*session)->write_profile(run->report); !written) return context.fail(std::move(written));
+  return ExitStatus::ok;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = app.add_subcommand("generate", "Continue one prompt; the text is printed as it is made");
+  verb->footer(
+      "Examples:\n"
+      "  colibri generate model -p 'In the beginning' --max-tokens 64\n"
+      "  colibri generate model -p 'Once' --temperature 0.8 --top-p 0.95 --seed 7 --stop '\\n\\n'");
+  auto arguments = std::make_shared<GenerateArguments>();
+  verb->add_option("MODEL", arguments->model, "Container folder")->required();
+  verb->add_option("-p,--prompt", arguments->prompt, "The prompt")->required();
+  verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most")
+      ->check(CLI::Range(1U, 0x7fffffffU))
+      ->capture_default_str();
+  verb->add_option("--temperature", arguments->temperature, "0: the likeliest token each time")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  verb->add_option("--top-p", arguments->top_p, "Share of probability to draw from")
+      ->check(CLI::Range(1e-6, 1.0))
+      ->capture_default_str();
+  verb->add_option("--top-k", arguments->top_k, "Tokens to draw from; 0: all")->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Seed of the draws")->capture_default_str();
+  verb->add_option("--stop", arguments->stop, "Text that ends the answer; may be repeated")->allow_extra_args(false);
+  verb->add_flag("--ignore-eos", arguments->ignore_eos, "Go on after an end token");
+  add_pipeline_flags(*verb, arguments->pipeline);
+  add_quiet_flag(*verb, context);
+  verb->callback([arguments, &context] {
+    context.run = [arguments, &context] { return run_generate(*arguments, context); };
+  });
+}
+
+}  // namespace colibri::cli

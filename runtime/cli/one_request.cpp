@@ -1,0 +1,65 @@
+#include "runtime/cli/one_request.hpp"
+
+#include <utility>
+
+namespace colibri::cli {
+namespace {
+
+class VectorSource final : public RequestSource {
+ public:
+  explicit VectorSource(std::vector<Request> requests) : requests_(std::move(requests)) {}
+  Pull pull(Request& request) override {
+    if (next_ == requests_.size()) return Pull::end;
+    request = std::move(requests_[next_++]);
+    return Pull::request;
+  }
+  bool finite() const override { return true; }
+  void on_ready(std::function<void()>) override {}
+
+ private:
+  std::vector<Request> requests_;
+  std::size_t next_ = 0;
+};
+
+class VectorSink final : public ResultSink {
+ public:
+  VectorSink(std::size_t count, std::function<void(std::string_view)> piece) : results_(count), piece_(std::move(piece)) {}
+  Status result(RequestResult&& result) override {
+    results_[result.index] = std::move(result);
+    return {};
+  }
+  void piece(std::uint64_t, std::string_view text) override {
+    if (piece_) piece_(text);
+  }
+  Status flush() override { return {}; }
+  std::vector<RequestResult>& results() { return results_; }
+
+ private:
+  std::vector<RequestResult> results_;
+  std::function<void(std::string_view)> piece_;
+};
+
+}  // namespace
+
+Result<RequestsRun> run_requests(Engine& engine, std::vector<Request> requests, const RequestsOptions& options) {
+  for (std::size_t i = 0; i < requests.size(); ++i) requests[i].index = i;
+  VectorSink sink(requests.size(), options.piece);
+  VectorSource source(std::move(requests));
+  Job job;
+  job.source = &source;
+  job.sink = &sink;
+  job.trace = options.trace;
+  job.stopping = options.stopping;
+  COLIBRI_ASSIGN_OR_RETURN(RunReport report, engine.run(job));
+  return RequestsRun{std::move(sink.results()), std::move(report)};
+}
+
+Result<RequestResult> run_one(Engine& engine, Request request, TraceRecorder* trace) {
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  COLIBRI_ASSIGN_OR_RETURN(RequestsRun run, run_requests(engine, std::move(requests), {.trace = trace}));
+  if (!run.results.front().error.is_ok()) return run.results.front().error;
+  return std::move(run.results.front());
+}
+
+}  // namespace colibri::cli

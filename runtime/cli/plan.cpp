@@ -1,0 +1,53 @@
+// colibri plan: every memory size of a run, without running.
+#include <CLI/CLI.hpp>
+#include <colibri/engine.hpp>
+#include <memory>
+#include <string>
+
+#include "runtime/cli/engine_session.hpp"
+
+namespace colibri::cli {
+namespace {
+
+struct PlanArguments {
+  std::string model;
+  PipelineFlags pipeline;
+  bool json = false;
+};
+
+ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
+  const Registry registry = builtin_registry();
+  auto pipeline = checked_pipeline(arguments.pipeline, registry, context);
+  if (!pipeline) return context.fail(Status(pipeline.status()).at("plan"));
+  const auto plan = plan_model(arguments.model, *pipeline, registry);
+  if (!plan) return context.fail(Status(plan.status()).at("plan"));
+  if (arguments.json) {
+    context.console.print(plan->to_json());
+    return ExitStatus::ok;
+  }
+  const PlanInputs& inputs = plan->inputs;
+  context.console.print("plan for " + arguments.model + ": steps of " + std::to_string(inputs.max_rows) + " rows in waves of " +
+                        std::to_string(inputs.wave_rows) + ", " + std::to_string(inputs.in_flight) + " in flight, " +
+                        std::to_string(inputs.threads) + " threads; longest request " +
+                        std::to_string(plan->longest_request()) + " tokens\n" + plan->to_table());
+  return ExitStatus::ok;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, VerbContext& context) {
+  CLI::App* verb = app.add_subcommand("plan", "Show every memory size of a run, without running");
+  verb->footer(
+      "Examples:\n"
+      "  colibri plan model\n"
+      "  colibri plan model --experts-memory 25% --max-rows 1024 --json");
+  auto arguments = std::make_shared<PlanArguments>();
+  verb->add_option("MODEL", arguments->model, "Container folder")->required();
+  verb->add_flag("--json", arguments->json, "As JSON, sizes in bytes");
+  add_pipeline_flags(*verb, arguments->pipeline);
+  verb->callback([arguments, &context] {
+    context.run = [arguments, &context] { return run_plan(*arguments, context); };
+  });
+}
+
+}  // namespace colibri::cli

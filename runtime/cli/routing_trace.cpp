@@ -1,0 +1,75 @@
+#include "runtime/cli/routing_trace.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "io/text/json_output.hpp"
+
+namespace colibri::cli {
+namespace {
+
+template <class Values>
+void append_list(std::string& out, std::string_view name, const Values& values) {
+  out.append(", \"").append(name).append("\": [");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ", ";
+    append_json_number(out, values[i]);
+  }
+  out += ']';
+}
+
+void append_field(std::string& out, std::string_view name, std::uint64_t value) {
+  out.append(out.back() == '{' ? "\"" : ", \"").append(name).append("\": ");
+  append_json_number(out, value);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RoutingTrace>> RoutingTrace::create(const std::string& path, const Engine& engine) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) {
+    return Status(ErrorCode::io, "cannot create the routing trace: " + path + ": " + std::strerror(errno));
+  }
+  std::unique_ptr<RoutingTrace> trace(new RoutingTrace(path, file));
+  const ModelSpec& spec = engine.spec();
+  std::string& line = trace->line_;
+  line = "{";
+  append_field(line, "colibri_routing_trace", 1);
+  append_field(line, "layers", spec.num_layers());
+  append_field(line, "experts", spec.num_experts);
+  append_field(line, "experts_per_token", spec.num_experts_per_token);
+  append_field(line, "record_bytes", engine.container().layout().record_bytes);
+  append_field(line, "slots", engine.plan().slots);
+  append_field(line, "transit", engine.plan().transit);
+  trace->write_line();
+  return trace;
+}
+
+void RoutingTrace::routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence, std::uint32_t position,
+                           std::uint32_t layer, std::span<const std::uint32_t> experts, std::span<const float> weights) {
+  const std::lock_guard lock(mutex_);
+  line_ = "{";
+  append_field(line_, "step", step);
+  append_field(line_, "visit", visit);
+  line_ += ", \"id\": ";
+  append_json_string(line_, sequence.request.id);
+  append_field(line_, "position", position);
+  append_field(line_, "layer", layer);
+  append_list(line_, "experts", experts);
+  append_list(line_, "weights", weights);
+  write_line();
+}
+
+void RoutingTrace::write_line() {
+  line_ += "}\n";
+  if (error_ == 0 && std::fwrite(line_.data(), 1, line_.size(), file_.get()) != line_.size()) error_ = errno;
+}
+
+Status RoutingTrace::finish() {
+  const std::lock_guard lock(mutex_);
+  if (std::fflush(file_.get()) != 0 && error_ == 0) error_ = errno;
+  if (error_ == 0) return {};
+  return {ErrorCode::io, "cannot write the routing trace: " + path_ + ": " + std::strerror(error_)};
+}
+
+}  // namespace colibri::cli
