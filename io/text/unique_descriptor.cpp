@@ -30,6 +30,7 @@ Status system_error(std::string_view doing, std::string_view path, int error_num
     case ENOSPC:
     case EDQUOT: message += "; free space, then go on with --resume"; break;
     case EFBIG: message += "; raise the limit on file sizes (ulimit -f), then go on with --resume"; break;
+    case EPIPE: message += "; whoever read it has gone"; break;
     case EIO: message += "; check the drive, then go on with --resume"; break;
     default: break;
   }
