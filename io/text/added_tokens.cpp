@@ -39,6 +39,8 @@ bool touches_a_word(std::string_view text, std::size_t begin, std::size_t end) {
          (end < text.size() && is_word_character(code_point_at(text, end).value));
 }
 
+// Where the white space that ends at `end` begins, but never before `limit`: what an earlier
+// token has swallowed is gone.
 std::size_t skip_white_space_back(std::string_view text, std::size_t end, std::size_t limit) {
   while (end > limit) {
     const CodePoint last = code_point_before(text, end);
@@ -64,6 +66,8 @@ Result<AddedTokens> AddedTokens::build(std::vector<AddedTokenDefinition> definit
   AddedTokens added;
   for (std::size_t i = 0; i < definitions.size(); ++i) {
     const AddedTokenDefinition& token = definitions[i];
+    // The file's ids are what the model was trained with, so a conflict is an error; the
+    // reference would silently number the token anew.
     const auto contradicts = [&](std::int32_t model_id) {
       return Status(ErrorCode::invalid_input, "added token contradicts the vocabulary: added_tokens[" +
                                                   std::to_string(i) + "] '" + token.content + "' has id " +
@@ -86,6 +90,7 @@ Result<AddedTokens> AddedTokens::build(std::vector<AddedTokenDefinition> definit
       added.raw_.insert(token.content, i);
       continue;
     }
+    // The search runs over normalized text, so the token has to look as it would look there.
     std::string normalized = token.content;
     COLIBRI_RETURN_IF_ERROR(normalizer.apply(normalized));
     if (!normalized.empty()) added.normalized_.insert(normalized, i);
@@ -119,6 +124,8 @@ void AddedTokens::split_normalized(std::string_view text, std::vector<Segment>& 
 void AddedTokens::split(const Trie& trie, std::string_view text, std::vector<Segment>& segments) const {
   segments.clear();
   std::size_t covered = 0;
+  // `at` is where the search goes on, `covered` how far segments reach; rstrip can move the
+  // second beyond the first, and then a token found in between still counts.
   for (std::size_t at = 0; at < text.size();) {
     const auto match = trie.longest_at(text, at);
     if (!match) {
@@ -170,6 +177,7 @@ void AddedTokens::Trie::insert(std::string_view text, std::size_t token) {
 std::optional<AddedTokens::Trie::Match> AddedTokens::Trie::longest_at(std::string_view text,
                                                                       std::size_t begin) const noexcept {
   std::optional<Match> longest;
+  // Walks down as far as the text matches and remembers the last token passed on the way.
   std::uint32_t node = roots_[static_cast<std::uint8_t>(text[begin])];
   for (std::size_t at = begin + 1; node != kNone; ++at) {
     if (nodes_[node].token != kNone) longest = Match{at, nodes_[node].token};

@@ -38,6 +38,7 @@ Result<BpeModel> BpeModel::build(const BpeDefinition& definition) {
     if (!left) return unknown_in_merge(rank, merge, merge.left);
     const auto right = vocabulary.find(merge.right);
     if (!right) return unknown_in_merge(rank, merge, merge.right);
+    // The merged id is resolved once here: merging then works on ids alone.
     const auto merged = vocabulary.find(merge.left + merge.right);
     if (!merged) return unknown_in_merge(rank, merge, merge.left + merge.right);
     model.merges_.set(*left, *right, {static_cast<std::uint32_t>(rank), *merged});
@@ -50,6 +51,7 @@ Result<BpeModel> BpeModel::build(const BpeDefinition& definition) {
                                                   *definition.unk_token + "'");
     }
   }
+  // Nearly all characters of nearly all texts; saves a hash of each.
   for (unsigned byte = 0; byte < 128; ++byte) {
     const char character = static_cast<char>(byte);
     model.ascii_ids_[byte] = vocabulary.find(std::string_view(&character, 1)).value_or(-1);
@@ -100,6 +102,8 @@ void BpeModel::split_characters(std::string_view word, std::vector<Scratch::Symb
       if (unk_pending) add(*unk_id_);
       unk_pending = false;
       add(*id);
+      // All bytes of the character need a token; a known part alone is not used. An unknown
+      // token that is still pending stays pending behind these bytes, as in the reference.
     } else if (std::all_of(character.begin(), character.end(), has_fallback)) {
       for (const char byte : character) add(fallback_ids_[static_cast<std::uint8_t>(byte)]);
     } else if (unk_id_) {
@@ -114,6 +118,7 @@ void BpeModel::split_characters(std::string_view word, std::vector<Scratch::Symb
 
 void BpeModel::offer(Scratch& scratch, std::int32_t left, std::int32_t right) const {
   const auto& symbols = scratch.symbols;
+  // One comparison orders by rank and then from left to right.
   const MergeTable::Rule* rule = merges_.find(symbols[left].id, symbols[right].id);
   if (!rule) return;
   const std::uint64_t priority = (std::uint64_t{rule->rank} << 32) | static_cast<std::uint32_t>(left);
@@ -136,6 +141,7 @@ void BpeModel::merge(Scratch& scratch) const {
   for (std::int32_t right = 1; right < static_cast<std::int32_t>(symbols.size()); ++right) {
     offer(scratch, right - 1, right);
   }
+  // Building the heap at once is linear; each merge then adds at most two entries.
   std::make_heap(queue.begin(), queue.end(), later);
   while (!queue.empty()) {
     std::pop_heap(queue.begin(), queue.end(), later);
@@ -150,6 +156,8 @@ void BpeModel::merge(Scratch& scratch) const {
     const MergeTable::Rule* rule = merges_.find(left.id, right.id);
     if (!rule || rule->merged_id != top.merged_id) continue;
 
+    // The left symbol takes over; the right one stays in place as a gap of the linked list,
+    // so positions in the queue remain valid.
     left.id = top.merged_id;
     right.id = -1;
     left.next = right.next;

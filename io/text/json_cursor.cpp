@@ -17,6 +17,7 @@ JsonCursor::JsonCursor(const void* nlohmann_value, std::string path)
       path_(std::move(path)) {}
 
 JsonCursor JsonCursor::operator[](std::string_view key) const {
+  // The path is built even for what is absent: the error about it has to say where it belongs.
   std::string path = (path_.empty() ? "" : path_ + ".") + std::string(key);
   if (!value_ || !json_of(value_).is_object()) return {nullptr, std::move(path)};
   const auto found = json_of(value_).find(key);
@@ -58,6 +59,7 @@ Result<bool> JsonCursor::boolean_or(bool fallback) const {
 Result<std::int64_t> JsonCursor::integer(std::int64_t lowest, std::int64_t highest) const {
   if (!value_ || !json_of(value_).is_number_integer()) return wrong_type("a whole number");
   const nlohmann::json& json = json_of(value_);
+  // The parser stores what exceeds 64 signed bits as unsigned, and more than that as a float.
   const bool too_large = json.is_number_unsigned() &&
                          json.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
   const std::int64_t number = too_large ? 0 : json.get<std::int64_t>();

@@ -53,6 +53,7 @@ Status to_normal_form(NormalForm form, std::string& text) {
   for (std::size_t offset = 0; offset < text.size();) {
     const CodePoint character = code_point_at(text, offset);
     offset += character.length;
+    // One character decomposes alone: marks are put in order over the whole run below.
     int last_boundary_class = 0;
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(static_cast<utf8proc_int32_t>(character.value), decomposed.data(),
@@ -64,6 +65,7 @@ Status to_normal_form(NormalForm form, std::string& text) {
     code_points.insert(code_points.end(), decomposed.begin(), decomposed.begin() + count);
   }
   order_marks(code_points);
+  // Composition is linear and expects canonical order.
   if (form.compose) {
     const utf8proc_ssize_t count =
         utf8proc_normalize_utf32(code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()),

@@ -48,6 +48,7 @@ void append_split(const std::vector<TextSpan>& spans, SplitBehavior behavior, bo
 // Rewrites each word through `rewrite(index, word, text)`, which appends to `text`.
 template <class Rewrite>
 void rewrite_words(WordList& list, const Rewrite& rewrite) {
+  // Words may have been cut out of the text by an earlier step, so it is always rebuilt.
   std::string text;
   text.reserve(list.text.size() + list.text.size() / 4);
   for (std::size_t i = 0; i < list.words.size(); ++i) {
@@ -74,6 +75,7 @@ void write_bytes_as_characters(WordList& list) {
 void write_spaces_as(const PreTokenizerStep& step, WordList& list) {
   const bool at_input_start = list.at_input_start;
   rewrite_words(list, [&](std::size_t index, std::string_view word, std::string& text) {
+    // A word that begins with a space has its prefix already.
     const bool wants_prefix = step.prepend_scheme == PrependScheme::always ||
                               (step.prepend_scheme == PrependScheme::first && index == 0 && at_input_start);
     const bool has_prefix = word.starts_with(' ') || word.starts_with(step.replacement);
@@ -126,6 +128,8 @@ Status PreTokenizer::apply(WordList& list) const {
   std::vector<TextSpan> spans;
   for (const Step& step : steps_) {
     const PreTokenizerStep& definition = step.definition;
+    // Metaspace and the prefix space come before the cut, since the cut looks for them; bytes
+    // become characters after it, since expressions speak about the real text.
     if (definition.kind == PreTokenizerKind::metaspace) write_spaces_as(definition, list);
     if (definition.kind == PreTokenizerKind::byte_level && definition.add_prefix_space)
       add_prefix_spaces(list);

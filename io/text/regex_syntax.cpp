@@ -128,8 +128,10 @@ class Translator {
       case 'e':
       case 'd':
       case 'D': copy(2); return Status::ok();
+      // PCRE2's \s includes U+180E, which lost the property White_Space in Unicode 6.3.
       case 's': replace(2, "\\p{White_Space}"); return Status::ok();
       case 'S': replace(2, "\\P{White_Space}"); return Status::ok();
+      // A vertical tab here, a class of line breaks there.
       case 'v': replace(2, "\\x0b"); return Status::ok();
       case 'w':
         replace(2, in_class_ ? std::string(kWordClass) : bracket("[", kWordClass));
@@ -138,6 +140,7 @@ class Translator {
         if (in_class_) return refuse("'\\W' inside a class");
         replace(2, bracket("[^", kWordClass));
         return Status::ok();
+      // Spelled out, because \b follows PCRE2's narrower idea of a word character.
       case 'b':
       case 'B':
         if (in_class_) return refuse("'\\b' inside a class");
@@ -155,6 +158,7 @@ class Translator {
       case 'u': return code_point();
       default: break;
     }
+    // Escaped punctuation stands for itself in both; letters and digits have meanings that differ.
     const bool is_plain =
         static_cast<unsigned char>(kind) < 0x80 && !is_digit(kind) && !is_ascii_letter(kind);
     if (!is_plain) return refuse("escape '" + std::string(rest().substr(0, 2)) + "'");
@@ -191,6 +195,7 @@ class Translator {
       return is_ascii_letter(c) || c == '_';
     });
     if (!well_formed) return refuse("property '" + std::string(name) + "'");
+    // One and two letters are categories (L, Lu, Nd); everything else not listed is a script.
     const bool bare = name.size() <= 2 || std::find(kBinaryProperties.begin(), kBinaryProperties.end(),
                                                     name) != kBinaryProperties.end();
     const bool upper = (rest()[1] == 'P') != negated;

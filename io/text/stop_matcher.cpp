@@ -44,6 +44,7 @@ StopMatcher::Output StopMatcher::advance(bool text_ended) {
     // An earlier start that may yet match outranks any later one: wait.
     if (verdict == Verdict::possible && !text_ended) break;
   }
+  // What is in front of `start` is final: no stop string begins in it.
   Output output{held_.substr(0, start), stopped_};
   held_.erase(0, stopped_ ? held_.size() : start);
   return output;

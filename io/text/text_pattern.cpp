@@ -113,6 +113,7 @@ Result<TextPattern> TextPattern::regex(std::string_view pattern) {
   const std::unique_ptr<pcre2_compile_context, FreeCompileContext> context(
       pcre2_compile_context_create(nullptr));
   if (!context) return out_of_memory();
+  // Only a line feed ends a line for Oniguruma, whatever PCRE2 was built with.
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE error_offset = 0;
@@ -153,6 +154,7 @@ Status TextPattern::Search::find_spans(std::string_view valid_text, std::vector<
     if (!state_->data || !state_->context) return out_of_memory();
     pcre2_set_match_limit(state_->context.get(), kMatchLimit);
   }
+  // Mirrors the iterator of the reference, including what it does about empty matches.
   std::size_t covered = 0;
   bool after_match = false;  // whether a match ends at `covered`
   for (std::size_t from = 0; from <= valid_text.size();) {

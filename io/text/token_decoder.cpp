@@ -21,6 +21,7 @@ class TokenDecoder::Stage {
   // No more tokens; the current one has ended.
   virtual void finish() { next_->finish(); }
 
+  // Chains are built from the end, so that each stage owns the next.
   void connect(std::unique_ptr<Stage> next) { next_ = std::move(next); }
 
  protected:
@@ -63,6 +64,7 @@ class WriteStage final : public Stage {
   std::string& out_;
 };
 
+// Without a decoder the reference puts a space between tokens.
 class JoinStage final : public WholeTokenStage {
   void token(std::string_view text) override {
     if (!first_) pass(" ", true);
@@ -141,6 +143,7 @@ class ByteFallbackStage final : public WholeTokenStage {
     if (!first_invalid_utf8(run_)) {
       pass(run_, true);
     } else {
+      // One replacement a byte, and the good bytes of the run are lost as well.
       for (std::size_t i = 0; i < run_.size(); ++i) pass(kReplacement, true);
     }
     run_.clear();
@@ -149,6 +152,7 @@ class ByteFallbackStage final : public WholeTokenStage {
   std::string run_;
 };
 
+// Everything is one token from here on; it ends when the text ends.
 class FuseStage final : public Stage {
  public:
   void fragment(std::string_view text, bool) override { pass(text, false); }
@@ -171,6 +175,7 @@ class ByteLevelStage final : public WholeTokenStage {
  private:
   void token(std::string_view text) override {
     kByteLevelAlphabet.append_bytes(bytes_, text);
+    // Broken bytes pass at once as U+FFFD; only what could still become a character waits.
     const std::size_t ready = bytes_.size() - incomplete_tail_length(bytes_);
     text_.clear();
     append_utf8_lossy(text_, std::string_view(bytes_).substr(0, ready));
@@ -272,12 +277,14 @@ TokenDecoder::Stream::Stream(const TokenDecoder& decoder) : out_(std::make_uniqu
         return std::make_unique<MetaspaceStage>(definition.content, definition.drop_first_space);
       case DecoderKind::replace: break;
     }
+    // A longer literal or an expression could match across fragments and needs whole tokens.
     const std::string_view literal = step.pattern->literal_text();
     if (!literal.empty() && code_point_at(literal, 0).length == literal.size()) {
       return std::make_unique<ReplaceCharacterStage>(literal, definition.content);
     }
     return std::make_unique<ReplaceStage>(*step.pattern, definition.content);
   };
+  // The string has a fixed address: the last stage keeps a reference when the stream moves.
   first_ = std::make_unique<WriteStage>(*out_);
   for (auto step = decoder.steps_.rbegin(); step != decoder.steps_.rend(); ++step) {
     std::unique_ptr<Stage> stage = stage_of(*step);

@@ -66,6 +66,7 @@ struct Tokenizer::Parts {
 };
 
 Result<std::unique_ptr<const Tokenizer::Parts>> Tokenizer::Parts::build(TokenizerDefinition definition) {
+  // The order matters for the errors: what contradicts the vocabulary is reported against it.
   COLIBRI_ASSIGN_OR_RETURN(BpeModel model, BpeModel::build(definition.model));
   definition.model = {};  // its strings are copied by now, and are most of the memory
   const auto in = [](const char* component, auto result) {
@@ -81,6 +82,7 @@ Result<std::unique_ptr<const Tokenizer::Parts>> Tokenizer::Parts::build(Tokenize
   auto parts = std::make_unique<const Parts>(Parts{
       std::move(model), std::move(normalizer), std::move(added), std::move(pre_tokenizer), std::move(decoder),
       std::move(definition.template_prefix), std::move(definition.template_suffix)});
+  // A template may name ids that nothing defines; they would reach the model's embedding table.
   for (const auto* ids : {&parts->template_prefix, &parts->template_suffix}) {
     for (const std::int32_t id : *ids) {
       if (parts->contains(id)) continue;
@@ -131,6 +133,8 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text, bool 
   std::string normalized;
   std::vector<AddedTokens::Segment> raw_segments;
   std::vector<AddedTokens::Segment> segments;
+  // Added tokens cut the text three times over: raw tokens first, so that nothing rewrites
+  // them; then normalization of what is between; then tokens that normalization may reveal.
   parts_->added.split_raw(text, raw_segments);
   for (const auto& raw : raw_segments) {
     if (raw.id >= 0) {
@@ -147,6 +151,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text, bool 
       }
       list.text = normalized.substr(segment.begin, segment.end - segment.begin);
       list.words.assign(1, {0, list.text.size()});
+      // Only the very front of the input counts as its start, not the text behind an added token.
       list.at_input_start = raw.begin == 0 && segment.begin == 0;
       COLIBRI_RETURN_IF_ERROR(parts_->pre_tokenizer.apply(list));
       for (std::size_t i = 0; i < list.words.size(); ++i) parts_->model.encode(list.word(i), scratch, ids);
@@ -168,6 +173,8 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   std::string text;
   TokenDecoder::Stream stream(parts_->decoder);
   for (const std::int32_t id : ids) {
+    // Left out by id. The reference compares texts and so keeps special tokens that its
+    // normalizer changes; nobody who asks to skip them wants those.
     if (!is_left_out(id, skip_special_tokens)) stream.push(parts_->decoder_text(id), text);
   }
   stream.finish(text);

@@ -17,12 +17,14 @@ namespace {
 constexpr int kMaxSequenceDepth = 16;
 constexpr std::int64_t kMaxStripCount = 1 << 20;
 
+// A supported type and the function that appends its steps.
 template <class Steps>
 struct Reader {
   std::string_view type;
   Status (*read)(const JsonCursor& json, Steps& steps);
 };
 
+// Lists what is supported from the same table that does the reading.
 template <class Steps, std::size_t count>
 Status unsupported(const JsonCursor& json, const std::string& type,
                    const std::array<Reader<Steps>, count>& readers) {
@@ -40,6 +42,7 @@ Status read_component(const JsonCursor& json, std::string_view list_key,
   const Result<std::string> type = json["type"].string();
   if (!type) return type.status();
   if (*type == "Sequence") {
+    // The file decides how deep it nests, the stack must not.
     if (depth == kMaxSequenceDepth) {
       return {ErrorCode::unsupported, json.path() + " nests more than " + std::to_string(kMaxSequenceDepth) +
                                           " sequences; flatten them"};
@@ -59,11 +62,13 @@ Status read_component(const JsonCursor& json, std::string_view list_key,
 // {"String": "..."} or {"Regex": "..."}
 Result<PatternDefinition> read_pattern(const JsonCursor& json) {
   COLIBRI_RETURN_IF_ERROR(json.expect_object());
+  // Neither of the two is reported as a missing String, the commoner one.
   const bool is_regex = json["Regex"].exists();
   COLIBRI_ASSIGN_OR_RETURN(std::string text, json[is_regex ? "Regex" : "String"].string());
   return PatternDefinition{is_regex, std::move(text)};
 }
 
+// Where the reference has a char: exactly one code point.
 Result<std::string> read_character(const JsonCursor& json) {
   COLIBRI_ASSIGN_OR_RETURN(std::string text, json.string());
   if (text.empty() || code_point_at(text, 0).length != text.size()) {
@@ -158,6 +163,7 @@ Status read_split(const JsonCursor& json, PreTokenizerSteps& steps) {
 Status read_byte_level(const JsonCursor& json, PreTokenizerSteps& steps) {
   PreTokenizerStep step{.kind = PreTokenizerKind::byte_level};
   COLIBRI_ASSIGN_OR_RETURN(step.add_prefix_space, json["add_prefix_space"].boolean());
+  // The one optional field: files from before it existed always split.
   COLIBRI_ASSIGN_OR_RETURN(step.use_regex, json["use_regex"].boolean_or(true));
   steps.push_back(std::move(step));
   return Status::ok();
@@ -254,6 +260,7 @@ Status read_special_token(const JsonCursor& piece, const JsonCursor& special_tok
 
 Status read_template(const JsonCursor& json, Surroundings& around) {
   COLIBRI_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pieces, json["single"].elements());
+  // Special tokens in front of the sequence go to the prefix, those behind it to the suffix.
   Surroundings inner;
   int sequences = 0;
   for (const JsonCursor& piece : pieces) {
@@ -264,6 +271,7 @@ Status read_template(const JsonCursor& json, Surroundings& around) {
     }
     const Result<std::string> sequence = piece["Sequence"]["id"].string();
     if (!sequence) return sequence.status();
+    // A sequence B has no text here, so it makes the template unusable like a second A.
     sequences += *sequence == "A" ? 1 : 2;
   }
   if (sequences != 1) {

@@ -31,6 +31,7 @@ class BulkReader {
   bool on_event(int depth, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::key) return on_key(depth, value.get_ref<const std::string&>());
     if (!in_model_ || depth < 2 || section_ == Section::other) return true;
+    // The vocabulary object or the merge array itself.
     if (depth == 2) {
       const bool right_kind =
           section_ == Section::vocabulary
@@ -46,6 +47,8 @@ class BulkReader {
  private:
   enum class Section { other, vocabulary, merges };
 
+  // Keys decide what the following values are. A vocabulary key is not kept in the document:
+  // the parser would make a node for it.
   bool on_key(int depth, const std::string& key) {
     if (depth == 1) in_model_ = key == "model";
     if (depth == 2) {
@@ -100,6 +103,7 @@ class BulkReader {
       pair_.push_back(std::move(text));
       return false;
     }
+    // Tokens of this old form cannot hold a space; that is why the list form came.
     const std::size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
       fail("merge is malformed: " + path() + " is '" + text +
@@ -196,6 +200,7 @@ Result<TokenizerDefinition> parse_tokenizer_json(std::string_view json_text) {
   try {
     BpeDefinition model;
     BulkReader bulk(model);
+    // The parser does not recurse, so deep nesting costs memory but no stack.
     const json document = json::parse(json_text.begin(), json_text.end(),
                                       [&](int depth, json::parse_event_t event, json& value) {
                                         return bulk.on_event(depth, event, value);

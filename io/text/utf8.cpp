@@ -15,6 +15,7 @@ struct LeadByte {
   std::uint8_t second_high;
 };
 
+// E0 and F0 would allow overlong forms, ED surrogates, F4 values above U+10FFFF.
 constexpr LeadByte lead_byte(std::uint8_t byte) noexcept {
   if (byte < 0x80) return {1, 0, 0};
   if (byte < 0xC2) return {0, 0, 0};
@@ -68,6 +69,7 @@ std::size_t incomplete_tail_length(std::string_view text) noexcept {
   for (std::size_t back = 1; back <= limit; ++back) {
     const std::size_t offset = text.size() - back;
     if (is_continuation(byte_at(text, offset))) continue;
+    // The last lead byte decides: everything behind it are continuation bytes.
     const bool waits = utf8_unit_at(text, offset).kind == Utf8Unit::Kind::truncated;
     return waits ? back : 0;
   }

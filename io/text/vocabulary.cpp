@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kFirstBuckets = 64;
 
+// Folded to 32 bits; compared before the texts are.
 std::uint32_t hash_of(std::string_view text) noexcept {
   const std::uint64_t hash = std::hash<std::string_view>{}(text);
   return static_cast<std::uint32_t>(hash ^ (hash >> 32));
@@ -28,10 +29,12 @@ Status Vocabulary::add(std::string_view text, std::int32_t id) {
   if (text.size() > std::numeric_limits<std::uint32_t>::max()) {
     return {ErrorCode::invalid_input, "token text is too long: id " + std::to_string(id)};
   }
+  // Duplicates would make decoding and encoding disagree, whichever entry won.
   if (contains(id)) {
     return {ErrorCode::invalid_input, "token id is given twice: " + std::to_string(id) + " for '" +
                                           std::string(this->text(id)) + "' and '" + std::string(text) + "'"};
   }
+  // At most half full: probing stays short and always finds a free bucket.
   if (2 * (count_ + 1) > buckets_.size()) grow();
   const std::uint32_t hash = hash_of(text);
   Bucket& bucket = buckets_[bucket_of(text, hash)];

@@ -20,13 +20,15 @@ using nlohmann::json;
 const json kSmall = json::parse(R"({
   "version": "1.0", "truncation": null, "padding": null,
   "added_tokens": [
-    {"id": 4, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+    {"id": 4, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+     "normalized": false, "special": true}],
   "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Prepend", "prepend": "_"}]},
   "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "b+"}, "behavior": "Isolated", "invert": false},
   "post_processor": {"type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
     "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}}},
-  "decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Strip", "content": "_", "start": 1, "stop": 0}]},
+  "decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"},
+    {"type": "Strip", "content": "_", "start": 1, "stop": 0}]},
   "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
     "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
     "vocab": {"_": 0, "a": 1, "b": 2, "ab": 3}, "merges": [["a", "b"]]}
