@@ -1,4 +1,7 @@
-// Sizes in text: "4GiB", "1.5GB", "1000". Exact integer arithmetic, overflow is an error.
+// Sizes in text: "4GiB", "1.5GB", "1000".
+//
+// Exact integer arithmetic, overflow is an error. A lone K, M or G is refused, since it means
+// 1000 to some and 1024 to others.
 #include <array>
 #include <cstdio>
 

@@ -23,6 +23,7 @@ struct Mount {
   std::string controllers;  // version 1: super options, "rw,cpu,cpuacct"
 };
 
+// Whether a comma-separated list has this name, whole.
 bool list_has(std::string_view list, std::string_view name) {
   std::istringstream items{std::string(list)};
   for (std::string item; std::getline(items, item, ',');) {
@@ -54,6 +55,7 @@ std::vector<Mount> read_mounts(const fs::path& root) {
     std::istringstream words(line);
     std::string id, parent, device, subtree, point, word, type, source, options;
     words >> id >> parent >> device >> subtree >> point;
+    // Any number of optional tags stand before the dash.
     while (words >> word && word != "-") {
     }
     words >> type >> source >> options;
@@ -113,6 +115,7 @@ std::optional<std::uint64_t> read_number(const fs::path& file) {
   return text ? leading_number(*text) : std::nullopt;
 }
 
+// 0 stands for a quota that is none; a period of 0 would be no limit either.
 void tighten_cpu(std::uint64_t quota, std::uint64_t period, const std::string& origin, CgroupLimits& limits) {
   if (quota == 0 || period == 0) return;
   const double cpus = static_cast<double>(quota) / static_cast<double>(period);

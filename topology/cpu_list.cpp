@@ -1,4 +1,5 @@
-// Parsing and writing of CPU lists.
+// Parsing and writing of CPU lists. A list may come from a config file: a range is checked
+// before it is expanded, and the number of CPUs is bounded.
 #include "topology/cpu_list.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-// Lists of CPUs as Linux writes them: "0-3,8".
+// Lists of CPUs (and of NUMA nodes) as Linux writes them: "0-3,8".
+//
+// The same form stands in /proc and /sys, in config files and in messages.
 #pragma once
 
 #include <cstdint>

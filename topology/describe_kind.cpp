@@ -1,4 +1,7 @@
 // Descriptions of kinds as text and JSON.
+//
+// Both walk the same StageInfo; what a parameter accepts is worded by expected_text, as it is
+// in error messages.
 #include "topology/describe_kind.hpp"
 
 #include <algorithm>
@@ -9,10 +12,12 @@
 namespace colibri {
 namespace {
 
+// In the order of ParamType.
 constexpr std::string_view kParamTypeNames[] = {"boolean", "integer", "number", "bytes", "choice", "text"};
 
 std::string_view param_type_name(ParamType type) { return kParamTypeNames[static_cast<std::size_t>(type)]; }
 
+// Columns: two blanks between them, no blanks at the end of a line.
 std::string padded(std::string_view text, std::size_t width) {
   std::string out(text);
   out.resize(std::max(width, text.size()), ' ');

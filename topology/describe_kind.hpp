@@ -1,4 +1,6 @@
 // What a stage kind is, for people and for programs; all from its StageInfo.
+//
+// `colibri inspect KIND`, its JSON, and the schema that editors check pipeline files with.
 #pragma once
 
 #include <string>

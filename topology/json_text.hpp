@@ -1,4 +1,7 @@
 // Writes indented JSON, key by key: schemas and descriptions that people read and commit.
+//
+// The caller opens and closes what it writes; commas, line breaks and quoting are done here.
+// Order is that of the calls, so that generated files change only where their source does.
 #pragma once
 
 #include <string>

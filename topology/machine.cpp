@@ -1,4 +1,8 @@
 // The machine: affinity and memory from /proc, limits from cgroups, NUMA nodes from hwloc.
+//
+// All but the nodes is read from files below a root, so that a test can copy the files of
+// any machine. What a system does not have (cgroups, NUMA) is no limit and one node; what
+// every Linux has (affinity, MemAvailable) must be readable.
 #include "topology/machine.hpp"
 
 #include <hwloc.h>
@@ -19,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A list of CPUs or nodes as the kernel writes it; empty when it is missing or not understood.
 std::vector<std::uint32_t> list_or_empty(std::optional<std::string_view> text) {
   if (!text) return {};
   Result<std::vector<std::uint32_t>> list = parse_cpu_list(trim_blanks(*text));
@@ -71,6 +76,7 @@ std::vector<NumaNode> nodes_of_files(const fs::path& root, const std::vector<std
   return nodes;
 }
 
+// "VmHWM:   2104 kB" in bytes; 0 when the line is missing, as HugetlbPages is on some kernels.
 std::uint64_t kibibytes(std::string_view text, std::string_view key) {
   const auto value = line_value(text, key);
   const auto number = value ? leading_number(*value) : std::nullopt;
@@ -88,6 +94,7 @@ std::uint32_t Machine::default_threads() const noexcept {
 std::uint64_t Machine::usable_memory() const noexcept {
   std::uint64_t free = memory_available;
   if (memory_limit_free != 0) free = std::min(free, memory_limit_free);
+  // The rest is for the kernel, for the page cache and for what other programs will want.
   return free / 5 * 4;
 }
 
@@ -115,6 +122,7 @@ Result<Machine> read_machine(const std::string& root) {
   machine.memory_limit_free = limits.memory_limit_free;
   machine.memory_limit_origin = std::move(limits.memory_limit_origin);
 
+  // hwloc looks at the running machine only (other roots are set by a process-wide variable).
   if (root == "/") machine.nodes = nodes_of_running_machine(machine.cpus);
   if (machine.nodes.empty()) machine.nodes = nodes_of_files(top, machine.cpus, *status);
   if (machine.nodes.empty()) machine.nodes.push_back({0, machine.cpus});  // kernels without NUMA
@@ -160,6 +168,7 @@ Status pin_this_thread(const std::vector<std::uint32_t>& cpus) {
     return {ErrorCode::invalid_input, "cannot pin a thread to CPU " + std::to_string(highest) +
                                           "; the highest is " + std::to_string(kMaximumCpu)};
   }
+  // Allocated: the fixed cpu_set_t ends at CPU 1023.
   const std::size_t bytes = CPU_ALLOC_SIZE(highest + 1);
   const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
       CPU_ALLOC(highest + 1), [](cpu_set_t* allocated) { CPU_FREE(allocated); });

@@ -1,4 +1,7 @@
 // Reading values of parameters.
+//
+// The grammar of each type is here and nowhere else: files, overrides, the runtime and the
+// defaults of the tables all go through read_param. Numbers are read without locales.
 #include "topology/param_value.hpp"
 
 #include <charconv>
@@ -27,6 +30,7 @@ bool in_range(const ParamInfo& info, double value) { return value >= info.minimu
 
 Result<ParamValue> read_integer(const ParamInfo& info, std::string_view text) {
   ParamValue value;
+  // A negative number is an integer, only never in range: saying so helps more than "not an integer".
   const bool negative = text.starts_with('-');
   if (!all_digits(negative ? text.substr(1) : text)) return refuse(info, text, "is not an integer");
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value.integer);
@@ -38,6 +42,7 @@ Result<ParamValue> read_integer(const ParamInfo& info, std::string_view text) {
 
 Result<ParamValue> read_number(const ParamInfo& info, std::string_view text) {
   ParamValue value;
+  // from_chars: the same in every locale. It reads inf and nan too, which no range contains.
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value.number);
   if (error == std::errc::invalid_argument || end != text.data() + text.size() || std::isnan(value.number)) {
     return refuse(info, text, "is not a number");

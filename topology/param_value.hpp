@@ -1,4 +1,6 @@
-// A parameter's text as a value, checked against its ParamInfo; and what its ParamInfo expects, in words.
+// A parameter's text as a value, checked against its ParamInfo; and what its ParamInfo expects.
+//
+// A spec keeps parameters as text, as they stand in the file; whoever uses one reads it here.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,7 @@ std::vector<std::string_view> port_names(std::span<const PortInfo> ports) {
   return names;
 }
 
+// Steps of `check` build on each other: what earlier ones reported excuses later findings.
 class GraphChecker {
  public:
   GraphChecker(const PipelineSpec& spec, StageInfos kinds, PipelineProblems& problems)
@@ -127,6 +128,7 @@ class GraphChecker {
     problems_.add(origin, path, what + suggest_name(port_name, names));
   }
 
+  // Names at both ends, capacity (specs made in code were not checked by the parser), types.
   void check_edge(std::size_t i) {
     check_end(i, true);
     check_end(i, false);
@@ -148,6 +150,7 @@ class GraphChecker {
     }
   }
 
+  // Each output has one edge, each input one unless it takes many, each required port at least one.
   void check_connections() {
     // First edge of each port, by (stage, port).
     std::map<std::pair<int, int>, std::size_t> sending, receiving;
@@ -198,6 +201,9 @@ class GraphChecker {
     for (const ResolvedEdge& edge : graph_.edges) {
       if (edge.from_stage == kUnresolved || edge.to_stage == kUnresolved) return;
     }
+    // Breadth first over all edges, feedback too: a wave that comes back does reach its stage. Reported
+    // stages count as reached, since what is wrong with them may be all that keeps messages from what
+    // follows.
     std::vector<bool> reached(spec_.stages.size(), false);
     std::deque<std::size_t> waiting;
     bool has_source = false;
@@ -261,6 +267,7 @@ class GraphChecker {
         if (came_by.emplace(edge.to_stage, i).second) waiting.push_back(edge.to_stage);
       }
     }
+    // Walked from the goal back to the start, hence printed in reverse.
     std::vector<std::size_t> way;
     for (int stage = goal; stage != start;) {
       const std::size_t edge = came_by.at(stage);
@@ -294,6 +301,7 @@ void check_pipeline(const PipelineSpec& spec, StageInfos kinds, PipelineProblems
 void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds, const MessageCredits& credits,
                            PipelineProblems& problems) {
   const PipelineGraph graph = resolve_pipeline(spec, kinds);
+  // An edge lies on a cycle exactly when both its ends are in one component.
   const std::vector<int> components = strong_components(graph, true);
   for (std::size_t i = 0; i < graph.edges.size(); ++i) {
     const ResolvedEdge& edge = graph.edges[i];

@@ -1,4 +1,4 @@
-// Name lookup and strongly connected components (Tarjan).
+// Name lookup, and the cycles of the graph as strongly connected components.
 #include "topology/pipeline_graph.hpp"
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 namespace colibri {
 namespace {
 
+// Tarjan's algorithm: a component is complete when its first visited stage is left and nothing in it reached
+// further back. `low_` is how far back a stage reaches, `open_` holds the stages of incomplete components.
 class Components {
  public:
   explicit Components(std::vector<std::vector<int>> next)
@@ -67,6 +69,7 @@ PipelineGraph resolve_pipeline(const PipelineSpec& spec, StageInfos kinds) {
   PipelineGraph graph;
   std::map<std::string_view, int> index;
   for (const StageSpec& stage : spec.stages) {
+    // Of two stages with one name the first counts; check_pipeline reports the second.
     index.emplace(stage.name, static_cast<int>(graph.infos.size()));
     graph.infos.push_back(find_kind(kinds, stage.kind));
   }

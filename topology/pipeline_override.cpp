@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "COLIBRI_";
 
+// "stages.fetch.lanes" -> "COLIBRI_STAGES_FETCH_LANES"
 std::string variable_of(std::string_view path) {
   std::string name(kPrefix);
   for (const char c : path) {

@@ -1,4 +1,8 @@
-// The tree of a config file, with overrides, to a PipelineSpec; every problem on the way is collected.
+// The tree of a config file, with overrides, to a PipelineSpec.
+//
+// Nothing stops at the first problem: each part is read on its own, and what is wrong in one
+// leaves a default there. Stages and edges are kept even when parts of them are wrong, so that
+// indices in messages follow the file and one mistake does not turn into several.
 #include <algorithm>
 
 #include "topology/cpu_list.hpp"
@@ -8,22 +12,12 @@
 #include "topology/pipeline_spec.hpp"
 #include "topology/problem_text.hpp"
 #include "topology/yaml_tree.hpp"
+#include "topology/yaml_values.hpp"
 
 namespace colibri {
 namespace {
 
 constexpr std::size_t kMaximumNameLength = 64;
-
-std::string_view kind_text(YamlNode::Kind kind) {
-  switch (kind) {
-    case YamlNode::Kind::empty: return "no value";
-    case YamlNode::Kind::scalar: return "a single value";
-    case YamlNode::Kind::sequence: return "a list";
-    case YamlNode::Kind::map: return "a map";
-    case YamlNode::Kind::refused: return "a value that was refused";
-  }
-  return "something else";
-}
 
 bool valid_stage_name(std::string_view name) {
   const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
@@ -32,13 +26,14 @@ bool valid_stage_name(std::string_view name) {
                      [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; });
 }
 
+// Reads the tree once, from the top; the spec is filled on the way.
 class PipelineReader {
  public:
   PipelineReader(StageInfos kinds, PipelineSpec& spec, PipelineProblems& problems)
-      : kinds_(kinds), spec_(spec), problems_(problems) {}
+      : kinds_(kinds), spec_(spec), problems_(problems), values_(problems) {}
 
   void read(const YamlNode& root) {
-    if (!is_map(root, root.origin, "", "a map with version, stages and edges")) return;
+    if (!values_.is_map(root, root.origin, "", "a map with version, stages and edges")) return;
     bool has_version = false;
     for (const YamlEntry& entry : root.entries) {
       if (entry.key == "version") {
@@ -53,7 +48,7 @@ class PipelineReader {
       } else if (is_section(entry.key)) {
         read_section(entry);
       } else {
-        unknown_key(entry, entry.key, top_level_keys());
+        values_.unknown_key(entry, entry.key, top_level_keys());
       }
     }
     if (!has_version) {
@@ -62,26 +57,6 @@ class PipelineReader {
   }
 
  private:
-  // Reports a node that is not what was expected. Refused nodes were reported when they were read.
-  void wrong_type(const YamlNode& node, const Origin& key, const std::string& path,
-                  std::string_view expected) {
-    if (node.kind == YamlNode::Kind::refused) return;
-    const Origin& origin = node.kind == YamlNode::Kind::empty ? key : node.origin;
-    problems_.add(origin, path,
-                  "found " + std::string(kind_text(node.kind)) + "; expected " + std::string(expected));
-  }
-
-  bool is_map(const YamlNode& node, const Origin& key, const std::string& path, std::string_view expected) {
-    if (node.kind == YamlNode::Kind::map) return true;
-    wrong_type(node, key, path, expected);
-    return false;
-  }
-
-  void unknown_key(const YamlEntry& entry, const std::string& path, std::span<const std::string_view> names) {
-    problems_.add(entry.key_origin, path,
-                  "unknown key; expected one of " + join_names(names) + suggest_name(entry.key, names));
-  }
-
   static const SettingInfo* find_setting(std::string_view section, std::string_view name) {
     for (const SettingInfo& setting : pipeline_settings()) {
       if (setting.section == section && setting.param.name == name) return &setting;
@@ -95,40 +70,12 @@ class PipelineReader {
         [&](const SettingInfo& setting) { return !setting.section.empty() && setting.section == name; });
   }
 
-  // True when the node holds text that may be read as the parameter's type.
-  bool is_value(const YamlEntry& entry, const ParamInfo& info, const std::string& path,
-                const std::string& expected) {
-    const YamlNode& node = entry.value;
-    if (node.kind != YamlNode::Kind::scalar) {
-      wrong_type(node, entry.key_origin, path, expected);
-      return false;
-    }
-    const bool plain_only =
-        info.type == ParamType::boolean || info.type == ParamType::integer || info.type == ParamType::number;
-    if (node.quoted && plain_only && node.text != "auto") {
-      problems_.add(node.origin, path, quote_value(node.text) + " is text in quotes; expected " + expected);
-      return false;
-    }
-    return true;
-  }
-
-  std::optional<ParamValue> read_value(const YamlEntry& entry, const ParamInfo& info,
-                                       const std::string& path) {
-    if (!is_value(entry, info, path, expected_text(info))) return std::nullopt;
-    const Result<ParamValue> value = read_param(info, entry.value.text);
-    if (!value) {
-      problems_.add(entry.value.origin, path, value.status().message());
-      return std::nullopt;
-    }
-    return *value;
-  }
-
   void read_version(const YamlEntry& entry) {
     const ParamInfo info{.name = "version",
                          .type = ParamType::integer,
                          .minimum = static_cast<double>(kPipelineVersion),
                          .maximum = static_cast<double>(kPipelineVersion)};
-    if (!is_value(entry, info, "version", "1")) return;
+    if (!values_.is_value(entry, info, "version", "1")) return;
     if (!read_param(info, entry.value.text)) {
       problems_.add(entry.value.origin, "version",
                     quote_value(entry.value.text) + " is not a version that this program reads; expected 1");
@@ -137,7 +84,7 @@ class PipelineReader {
 
   void read_setting(const SettingInfo& setting, const YamlEntry& entry) {
     const std::string path = setting.path();
-    if (!is_value(entry, setting.param, path, setting.expected())) return;
+    if (!values_.is_value(entry, setting.param, path, setting.expected())) return;
     if (const Status status = setting.set(setting, entry.value.text, entry.value.origin, spec_); !status) {
       problems_.add(entry.value.origin, path, status.message());
     }
@@ -148,19 +95,20 @@ class PipelineReader {
     for (const SettingInfo& setting : pipeline_settings()) {
       if (setting.section == section.key) names.push_back(setting.param.name);
     }
-    if (!is_map(section.value, section.key_origin, section.key, "a map with any of " + join_names(names)))
+    if (!values_.is_map(section.value, section.key_origin, section.key,
+                        "a map with any of " + join_names(names)))
       return;
     for (const YamlEntry& entry : section.value.entries) {
       if (const SettingInfo* setting = find_setting(section.key, entry.key)) {
         read_setting(*setting, entry);
       } else {
-        unknown_key(entry, section.key + "." + entry.key, names);
+        values_.unknown_key(entry, section.key + "." + entry.key, names);
       }
     }
   }
 
   void read_stages(const YamlEntry& stages) {
-    if (!is_map(stages.value, stages.key_origin, "stages", "a map of stage names")) return;
+    if (!values_.is_map(stages.value, stages.key_origin, "stages", "a map of stage names")) return;
     if (stages.value.entries.size() > kMaximumStages) {
       problems_.add(stages.key_origin, "stages",
                     "too many stages; expected at most " + std::to_string(kMaximumStages) + ", found " +
@@ -179,7 +127,7 @@ class PipelineReader {
     StageSpec stage;
     stage.name = entry.key;
     stage.origin = stage.kind_origin = entry.key_origin;
-    if (is_map(entry.value, entry.key_origin, path, "a map with kind and the kind's parameters")) {
+    if (values_.is_map(entry.value, entry.key_origin, path, "a map with kind and the kind's parameters")) {
       read_stage_keys(entry.value, path, stage);
     }
     // Kept even when wrong: edges that name it are then not wrong as well.
@@ -194,7 +142,8 @@ class PipelineReader {
       stage.kind_origin = kind->value.origin;
       kind_readable = true;
     } else if (kind != nullptr) {
-      wrong_type(kind->value, kind->key_origin, path + ".kind", "one of " + join_names(kind_names(kinds_)));
+      values_.wrong_type(kind->value, kind->key_origin, path + ".kind",
+                         "one of " + join_names(kind_names(kinds_)));
     }
     const StageInfo* info = find_kind(kinds_, stage.kind);
     if (info == nullptr && kind_readable) {
@@ -213,11 +162,11 @@ class PipelineReader {
       } else if (info == nullptr) {
         continue;  // nobody knows the parameters of an unknown kind
       } else if (const ParamInfo* param = find_param(info->params, entry.key)) {
-        if (read_value(entry, *param, key_path)) {
+        if (values_.read_value(entry, *param, key_path)) {
           stage.params[entry.key] = {entry.value.text, entry.value.origin};
         }
       } else {
-        unknown_key(entry, key_path, names);
+        values_.unknown_key(entry, key_path, names);
       }
     }
     if (stage.numa_node && !stage.cpus.empty()) {
@@ -232,7 +181,7 @@ class PipelineReader {
       read_cpus(info, entry, path, stage);
       return;
     }
-    const std::optional<ParamValue> value = read_value(entry, info, path);
+    const std::optional<ParamValue> value = values_.read_value(entry, info, path);
     if (!value) return;
     const bool workers = info.name == "workers";
     (workers ? stage.workers_origin : stage.numa_node_origin) = entry.value.origin;
@@ -246,10 +195,10 @@ class PipelineReader {
     if (entry.value.kind == YamlNode::Kind::sequence) {
       for (const YamlNode& item : entry.value.items) {
         if (item.kind != YamlNode::Kind::scalar)
-          return wrong_type(item, entry.key_origin, path, "a CPU number");
+          return values_.wrong_type(item, entry.key_origin, path, "a CPU number");
         text += (text.empty() ? "" : ",") + item.text;
       }
-    } else if (!is_value(entry, info, path, expected_text(info))) {
+    } else if (!values_.is_value(entry, info, path, expected_text(info))) {
       return;
     }
     stage.cpus_origin = entry.value.origin;
@@ -264,7 +213,7 @@ class PipelineReader {
 
   void read_edges(const YamlEntry& edges) {
     if (edges.value.kind != YamlNode::Kind::sequence) {
-      return wrong_type(edges.value, edges.key_origin, "edges", "a list of edges with from and to");
+      return values_.wrong_type(edges.value, edges.key_origin, "edges", "a list of edges with from and to");
     }
     for (std::size_t i = 0; i < edges.value.items.size(); ++i) {
       const YamlNode& item = edges.value.items[i];
@@ -272,7 +221,7 @@ class PipelineReader {
       EdgeSpec edge;
       edge.origin = edge.from_origin = edge.to_origin = edge.capacity_origin =
           item.kind == YamlNode::Kind::empty ? edges.key_origin : item.origin;
-      if (is_map(item, edges.key_origin, path, "a map with from, to and perhaps capacity")) {
+      if (values_.is_map(item, edges.key_origin, path, "a map with from, to and perhaps capacity")) {
         read_edge(item, path, edge);
       }
       // Kept even when wrong, so that problems of the graph count edges as the file does.
@@ -287,9 +236,9 @@ class PipelineReader {
       const std::string key_path = path + "." + entry.key;
       const ParamInfo* param = find_param(edge_params(), entry.key);
       if (param == nullptr) {
-        unknown_key(entry, key_path, names);
+        values_.unknown_key(entry, key_path, names);
       } else if (param->name == "capacity") {
-        const std::optional<ParamValue> value = read_value(entry, *param, key_path);
+        const std::optional<ParamValue> value = values_.read_value(entry, *param, key_path);
         if (!value) continue;
         edge.capacity_origin = entry.value.origin;
         if (!value->is_auto) edge.capacity = static_cast<std::uint32_t>(value->integer);
@@ -311,7 +260,7 @@ class PipelineReader {
   void read_end(const YamlEntry& entry, const ParamInfo& info, const std::string& path, std::string& stage,
                 std::string& port) {
     const std::string expected = "stage.port, such as route.waves";
-    if (!is_value(entry, info, path, expected)) return;
+    if (!values_.is_value(entry, info, path, expected)) return;
     const std::string& text = entry.value.text;
     const std::size_t dot = text.find('.');
     if (dot == 0 || dot == std::string::npos || dot + 1 == text.size() ||
@@ -326,6 +275,7 @@ class PipelineReader {
   StageInfos kinds_;
   PipelineSpec& spec_;
   PipelineProblems& problems_;
+  YamlValues values_;
 };
 
 }  // namespace

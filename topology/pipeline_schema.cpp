@@ -1,5 +1,7 @@
-// The JSON Schema of pipeline files, from the same tables that check them. Ports and the
-// graph are beyond a schema: those need check_pipeline.
+// The JSON Schema of pipeline files, from the same tables that check them.
+//
+// Editors use it to complete and to underline. Ports and the graph are beyond a schema: those
+// need check_pipeline.
 #include "topology/describe_kind.hpp"
 #include "topology/json_text.hpp"
 #include "topology/param_value.hpp"
@@ -8,6 +10,7 @@
 namespace colibri {
 namespace {
 
+// What parse_bytes takes; a fraction only with a unit, since bytes are whole.
 constexpr std::string_view kSizePattern = "[0-9]+(\\.[0-9]{1,9}(?=.*[bB]$))? ?([kKmMgGtT][iI]?)?[bB]?";
 
 void write_range(JsonText& json, const ParamInfo& param) {
@@ -103,6 +106,7 @@ void write_required(JsonText& json, std::initializer_list<std::string_view> name
   json.close_list();
 }
 
+// Rows of one section stand together in the table.
 void write_settings(JsonText& json) {
   std::string_view open_section;
   const auto close_section = [&] {
@@ -125,6 +129,7 @@ void write_settings(JsonText& json) {
   close_section();
 }
 
+// One alternative a kind, told apart by its `kind`: editors then offer the parameters of that kind.
 void write_stages(JsonText& json, StageInfos kinds) {
   json.key("stages");
   json.open_object();

@@ -1,4 +1,7 @@
 // The table of settings, with how each is stored in a PipelineSpec.
+//
+// A new setting is one row here and its member in the spec: parsing, overrides by path and by
+// variable, dump and schema follow from the row.
 #include "topology/pipeline_settings.hpp"
 
 #include "topology/param_value.hpp"
@@ -46,6 +49,7 @@ Status refuse_share(const SettingInfo& setting, std::string_view text, std::stri
           quote_value(text) + " " + std::string(why) + "; expected " + setting.expected()};
 }
 
+// bytes and auto as for any size; 25% and min where the row allows shares.
 Result<SizeSetting> read_size(const SettingInfo& setting, std::string_view text) {
   SizeSetting size;
   if (setting.share && text == "min") {
@@ -69,6 +73,7 @@ Result<SizeSetting> read_size(const SettingInfo& setting, std::string_view text)
   return size;
 }
 
+// Setters and getters are made from the member they belong to, so that a row names it once.
 template <SizeSetting MemorySpec::*Value>
 Status set_size(const SettingInfo& setting, std::string_view text, const Origin& origin, PipelineSpec& spec) {
   COLIBRI_ASSIGN_OR_RETURN(spec.memory.*Value, read_size(setting, text));
@@ -88,6 +93,7 @@ Text get_size(const PipelineSpec& spec) {
   return {"auto", size.origin};
 }
 
+// Rows that differ in name and help alone.
 constexpr ParamInfo size_param(std::string_view name, std::string_view help) {
   return {.name = name,
           .type = ParamType::bytes,

@@ -1,4 +1,6 @@
 // A spec as text: effective values for people, the graph for Graphviz.
+//
+// The dump is itself a pipeline file: what somebody sees there can be pasted and run.
 #include "io/text/json_output.hpp"
 #include "topology/cpu_list.hpp"
 #include "topology/pipeline_graph.hpp"
@@ -36,6 +38,7 @@ std::string count_text(const std::optional<std::uint32_t>& count) {
   return count ? std::to_string(*count) : "auto";
 }
 
+// A stage of an unknown kind shows what all stages have; nobody knows the rest.
 void append_stage(std::string& out, const StageSpec& stage, const StageInfo* info) {
   constexpr std::string_view kIndent = "    ";
   out.append("  ").append(stage.name).append(":\n");

@@ -1,4 +1,7 @@
 // Sentences and lines of problems.
+//
+// A line has the form place: path: what is wrong; what is expected; nearest name. The same
+// line is never listed twice, so that checks may overlap without repeating themselves.
 #include "topology/problem_text.hpp"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // Small text files of /proc, /sys and cgroup file systems.
+//
+// What they say differs between kernels, so everything here answers with nothing rather than
+// an error when a file, a line or a number is not there; the caller knows what that means.
 #pragma once
 
 #include <cstdint>

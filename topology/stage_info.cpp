@@ -1,4 +1,5 @@
-// Names of message types and the parameters that every stage has.
+// Names of message types and the parameters that every stage has. The common parameters are
+// a table like those of the kinds, so that they are checked, described and documented alike.
 #include "topology/stage_info.hpp"
 
 namespace colibri {

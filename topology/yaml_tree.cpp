@@ -1,4 +1,7 @@
 // Events of yaml-cpp to a tree with positions.
+//
+// The only file that knows yaml-cpp. Its exceptions end here; limits are checked while the
+// events come, before a hostile file can cost more than its own size.
 #include "topology/yaml_tree.hpp"
 
 #include <yaml-cpp/eventhandler.h>
@@ -18,6 +21,7 @@ namespace {
 // Thrown out of the parser, and caught in this file, when going on makes no sense.
 struct StopParsing {};
 
+// Called by the parser in document order; keeps the collections that are open on a stack of its own.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(std::string_view file_name, PipelineProblems& problems)
@@ -129,6 +133,7 @@ class TreeBuilder : public YAML::EventHandler {
     frames_.push_back(Frame{std::move(node)});
   }
 
+  // A finished collection is a value, or an item, of the one around it.
   void close() {
     YamlNode node = std::move(frames_.back().node);
     frames_.pop_back();
@@ -187,7 +192,7 @@ class TreeBuilder : public YAML::EventHandler {
   PipelineProblems& problems_;
   YamlNode root_;
   std::vector<Frame> frames_;
-  std::string pending_anchor_;
+  std::string pending_anchor_;  // named by OnAnchor just before the event of its node
   std::map<YAML::anchor_t, std::string> anchor_names_;
 };
 
