@@ -126,8 +126,7 @@ class Admit final : public Stage {
   void take(std::unique_ptr<Sequence> sequence, Emitter& out) {
     if (services_->stopping && services_->stopping()) return;  // not answered: a resumed job runs it
     requests_->add(1);
-    if (sequence->tokens.empty()) sequence->tokens = std::move(sequence->request.tokens);
-    sequence->prompt_size = static_cast<std::uint32_t>(sequence->tokens.size());
+    sequence->request.tokens = {};  // the prompt is in sequence->tokens: no second copy while it waits
     if (Status status = check(*sequence); !status) {
       refused_->add(1);
       out.emit(kOutcomes, outcome_message(error_outcome(sequence->request, sequence->prompt_size,
@@ -310,7 +309,6 @@ class Admit final : public Stage {
     if (waiting_.empty()) return false;
     Sequence& next = *waiting_.front();
     if (!pages_->take(kv_pages_for(final_size(next)), next.pages)) return false;
-    next.tokens.reserve(final_size(next));
     waiting_rows_ -= next.prompt_size;
     ready_rows_ += next.prompt_size;
     auto running = std::make_unique<Running>();

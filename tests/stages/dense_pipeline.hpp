@@ -56,6 +56,8 @@ struct PipelineRun {
 
 inline Message request_message(Request request) {
   auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = request.tokens;
+  sequence->prompt_size = static_cast<std::uint32_t>(request.tokens.size());
   sequence->request = std::move(request);
   return {.type = MessageType::request, .object = sequence.release()};
 }

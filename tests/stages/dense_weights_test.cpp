@@ -41,7 +41,8 @@ TEST(DenseWeights, ATiedHeadIsTheEmbedding) {
 }
 
 TEST(DenseWeights, NamesTheTensorThatIsMissing) {
-  for (const DenseTensor& tensor : DenseModel(full_spec(), 1).dense_tensors()) {
+  const DenseModel whole(full_spec(), 1);
+  for (const DenseTensor& tensor : whole.dense_tensors()) {
     DenseModel model(full_spec(), 1);
     std::erase_if(model.tensors_, [&](const DenseTensor& t) { return t.name == tensor.name; });
     const auto result = model.bind();
