@@ -22,7 +22,7 @@ enum class FaultKind : std::uint8_t {
   again,           // EAGAIN
   short_read,      // half of the bytes (whole pages, at least one)
   io_error,        // EIO
-  direct_refused,  // EINVAL, as from a file system without O_DIRECT
+  direct_refused,  // EINVAL, as from a file system without O_DIRECT; matches direct reads only
   wrong_bytes,     // one byte of the result is flipped
   slow,            // the result is held back for `delay`, others overtake it
   hang,            // the result is held back until release()

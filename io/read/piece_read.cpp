@@ -42,7 +42,11 @@ void PieceRead::assign(ReadFiles& files, const ReadRequest& request, std::uint64
 RawRead PieceRead::next_read() {
   issued_direct_ = files_->is_direct(request_->file);
   const std::uint64_t position = begin_ + done_;
-  return {request_->file, request_->offset + position, request_->destination + position, length_ - done_,
+  return {request_->file,
+          request_->offset + position,
+          request_->destination + position,
+          length_ - done_,
+          issued_direct_,
           std::exchange(delay_, microseconds{0})};
 }
 

@@ -16,6 +16,7 @@ struct RawRead {
   std::uint64_t offset = 0;
   std::byte* destination = nullptr;
   std::uint64_t length = 0;
+  bool direct = false;                 // the file was open with O_DIRECT when this was issued
   std::chrono::microseconds delay{0};  // wait this long first, without occupying other lanes
 };
 
