@@ -235,6 +235,8 @@ class Fetch final : public Stage {
     }
     const std::unique_ptr<Status> error(message.error);
     message.error = nullptr;
+    *error = std::move(*error).at("layer " + std::to_string(moe_layers_[table_->layer_of(slot.record)]) + ", expert " +
+                                  std::to_string(slot.record % experts_));
     if (error->code() == ErrorCode::cancelled) {
       // A stale hint. A demand that came between cancel and now starts over.
       for (const Waiter& waiter : waiters) pending_.push_front({waiter.visit, waiter.expert, slot.record, slot.visit});

@@ -68,10 +68,15 @@ bool Actor::step() {
     set_blocked(blocked_);
     return false;
   }
-  if (batch_open_ || (info_.source && !end_requested_)) {
+  if (info_.source && !end_requested_) {
     call_resume();
-    // Having nothing more is said with Wait::input: then only a message or a post changes that.
+    // Having nothing more is said with Wait::input: then only a post changes that.
     return !std::exchange(batch_open_, false) || end_requested_;
+  }
+  if (batch_open_) {
+    call_resume();
+    batch_open_ = false;  // asked again for input: only a message changes that, and sets it anew
+    return true;
   }
   if (end_requested_) {
     finish();

@@ -80,7 +80,10 @@ Status Pipeline::make_placements(const PipelineSpec& spec, const Services& servi
     if (!added) continue;
     PlacementSpec placement;
     placement.cpus = cpus;
-    placement.threads = cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size());
+    // More slots than the host allows would only make oneTBB print a warning; Engine tells who asks for more.
+    const auto allowed = static_cast<std::uint32_t>(std::max<std::size_t>(allowed_parallelism(), 2) - 1);
+    placement.threads = std::min(allowed, cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size()));
+    wanted_slots_ += cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size());
     placement.name = cpus.empty() ? "default" : "stages." + spec.stages[i].name;
     placements_.push_back(std::make_unique<Placement>(std::move(placement)));
   }
@@ -244,12 +247,6 @@ std::string Pipeline::describe() const {
   std::string text;
   for (const Member& member : members_) text += member.actor->describe() + "\n";
   return text;
-}
-
-std::uint32_t Pipeline::worker_slots() const noexcept {
-  std::uint32_t slots = 0;
-  for (const auto& placement : placements_) slots += placement->spec().threads;
-  return slots;
 }
 
 }  // namespace colibri

@@ -62,8 +62,8 @@ class Pipeline {
   std::vector<StageReport> report() const;
   // One line an actor: levels of its inputs and what it waits for.
   std::string describe() const;
-  // Worker slots of all placements together.
-  std::uint32_t worker_slots() const noexcept;
+  // Worker slots that all placements together want; they take what the host allows.
+  std::uint32_t worker_slots() const noexcept { return wanted_slots_; }
 
  private:
   struct Member {
@@ -86,6 +86,7 @@ class Pipeline {
   std::vector<std::unique_ptr<Edge>> edges_;
   std::vector<Member> members_;
   StepScheduler* stepped_ = nullptr;
+  std::uint32_t wanted_slots_ = 0;
   std::size_t started_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable all_ended_;
