@@ -47,7 +47,13 @@ void JsonlSource::parse(const JsonlLine& line, Request& request) {
   }
 }
 
-void JsonlSource::on_ready(std::function<void()> notify) { waiter_.when_readable(std::move(notify)); }
+void JsonlSource::on_ready(std::function<void()> notify) {
+  if (notify) {
+    waiter_.when_readable(std::move(notify));
+  } else {
+    waiter_.withdraw();
+  }
+}
 
 Status JsonlSource::failure() const {
   const std::lock_guard lock(mutex_);

@@ -20,6 +20,7 @@ class Read final : public Stage {
     requests_ = context.counter("requests_total");
     bad_requests_ = context.counter("bad_requests_total");
     prompt_tokens_ = context.counter("prompt_tokens_total");
+    waiting_ = false;
     ended_ = false;
     return {};
   }
@@ -28,6 +29,7 @@ class Read final : public Stage {
   Wait on_message(Message&, Emitter& out) override { return resume(out); }
 
   Wait resume(Emitter& out) override {
+    waiting_ = false;
     if (ended_) return Wait::input;
     const Services& services = context_->services();
     if (services.stopping && services.stopping()) return end(out);
@@ -35,12 +37,19 @@ class Read final : public Stage {
     switch (services.source->pull(sequence->request)) {
       case RequestSource::Pull::end: return end(out);
       case RequestSource::Pull::wait:
+        waiting_ = true;
         services.source->on_ready([&port = context_->completion_port()] { port.post(Message{}); });
         return Wait::input;
       case RequestSource::Pull::request: break;
     }
     emit(std::move(sequence), out);
     return Wait::none;
+  }
+
+  // The source may outlive the completion port that it would notify.
+  void stop() noexcept override {
+    if (waiting_) context_->services().source->on_ready(nullptr);
+    waiting_ = false;
   }
 
  private:
@@ -73,6 +82,7 @@ class Read final : public Stage {
   Counter* requests_ = nullptr;
   Counter* bad_requests_ = nullptr;
   Counter* prompt_tokens_ = nullptr;
+  bool waiting_ = false;  // the source was asked to notify
   bool ended_ = false;
 };
 

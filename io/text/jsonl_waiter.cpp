@@ -53,14 +53,27 @@ void JsonlWaiter::run() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
       notify = std::exchange(notify_, nullptr);
+      notifying_ = static_cast<bool>(notify);  // nothing when it was withdrawn
     }
+    if (!notify) continue;
     notify();
+    {
+      const std::lock_guard lock(mutex_);
+      notifying_ = false;
+    }
+    notified_.notify_all();
   }
+}
+
+void JsonlWaiter::withdraw() {
+  std::unique_lock lock(mutex_);
+  notify_ = nullptr;
+  notified_.wait(lock, [this] { return !notifying_; });
 }
 
 void JsonlWaiter::poll_input() {
   pollfd waiting[2] = {{descriptor_, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-  while (::poll(waiting, 2, -1) < 0 && errno == EINTR) {
+  while (::poll(waiting, 2, static_cast<int>(kPatience.count())) < 0 && errno == EINTR) {
   }
 }
 

@@ -47,6 +47,9 @@ class PipeSignalGuard {
 }  // namespace
 
 Result<std::unique_ptr<ResultStream>> ResultStream::open(const std::string& path) {
+  if (path.empty() || path == "-") {
+    return std::make_unique<ResultStream>(UniqueDescriptor(STDOUT_FILENO, false), "standard output");
+  }
   COLIBRI_ASSIGN_OR_RETURN(UniqueDescriptor descriptor, open_file(path, O_WRONLY));
   return std::make_unique<ResultStream>(std::move(descriptor), path);
 }

@@ -17,7 +17,7 @@ class ResultStream final : public ResultOutput {
   // `name` is for errors.
   ResultStream(UniqueDescriptor descriptor, std::string name)
       : descriptor_(std::move(descriptor)), name_(std::move(name)) {}
-  // A device or named pipe; waits for the reader of a pipe.
+  // A device or named pipe, whose reader is waited for; "-" or nothing is standard output.
   static Result<std::unique_ptr<ResultStream>> open(const std::string& path);
 
   Status append(std::uint64_t index, std::string_view line, bool failed) override;

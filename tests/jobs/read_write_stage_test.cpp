@@ -159,6 +159,17 @@ TEST(ReadStage, WaitsUntilTheSourceHasMore) {
   EXPECT_TRUE(stage.emitter.ended);
 }
 
+TEST(ReadStage, TakesItsQuestionBackWhenItStops) {
+  ScriptedSource source;
+  ReadFixture fixture(&source);
+  {
+    StageHarness stage(kRead, fixture.services);
+    EXPECT_TRUE(fixture.run(stage).empty());
+    EXPECT_TRUE(source.notify_read);
+  }
+  EXPECT_FALSE(source.notify_read);
+}
+
 TEST(JsonlSource, WaitsForAPipeAndTellsRepeatedIds) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -170,12 +181,12 @@ TEST(JsonlSource, WaitsForAPipeAndTellsRepeatedIds) {
   EXPECT_FALSE(source.finite());
   Request request;
   EXPECT_EQ(source.pull(request), RequestSource::Pull::wait);
-  std::promise<void> ready;
-  source.on_ready([&] { ready.set_value(); });
   const std::string lines =
       "{\"id\":\"a\",\"tokens\":[1]}\n{\"id\":\"b\",\"tokens\":[1]}\n{\"id\":\"a\",\"tokens\":[2]}\n";
   ASSERT_EQ(::write(write_end.get(), lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
   write_end.reset();
+  std::promise<void> ready;
+  source.on_ready([&] { ready.set_value(); });
   ready.get_future().wait();
   ASSERT_EQ(source.pull(request), RequestSource::Pull::request);
   EXPECT_EQ(request.id, "b");

@@ -28,7 +28,8 @@ class RequestSource {
   virtual Pull pull(Request& request) = 0;
   // True when all requests exist already (a file): steps are then filled before they start.
   virtual bool finite() const = 0;
-  // Asks for one call of `notify` (from any thread) when a pull would no longer wait.
+  // Asks for one call of `notify` (from any thread) when a pull would no longer wait, or sooner. An
+  // empty function takes the question back: when that returns, notify is not called any more.
   virtual void on_ready(std::function<void()> notify) = 0;
 };
 
