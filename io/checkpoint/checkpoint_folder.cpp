@@ -1,9 +1,10 @@
 // Finding and opening shards.
 #include "io/checkpoint/checkpoint_folder.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "io/checkpoint/problem_list.hpp"
 
 namespace colibri {
 namespace {
@@ -14,7 +15,6 @@ constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
 constexpr int kMaxIndexDepth = 64;
-constexpr std::size_t kShownProblems = 20;
 
 // Takes "weight_map": {tensor: shard} from an index and skips the rest. Streaming, because an index of a
 // large model has many megabytes.
@@ -161,15 +161,7 @@ Status CheckpointFolder::open_shards(const std::map<std::string, std::string>& w
     }
   }
   if (problems.empty()) return Status::ok();
-  std::string list;
-  for (std::size_t i = 0; i < std::min(problems.size(), kShownProblems); ++i) {
-    if (i > 0) list += "; ";
-    list += problems[i];
-  }
-  if (problems.size() > kShownProblems) {
-    list += "; and " + std::to_string(problems.size() - kShownProblems) + " more";
-  }
-  return {code, "the shards do not fit " + (folder_ / kIndexFile).string() + ": " + list};
+  return {code, "the shards do not fit " + (folder_ / kIndexFile).string() + ": " + list_problems(problems)};
 }
 
 Status CheckpointFolder::add_shard(const std::string& name) {

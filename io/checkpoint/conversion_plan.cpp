@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "io/checkpoint/problem_list.hpp"
 #include "io/container/dense_layout.hpp"
 
 namespace colibri {
@@ -13,7 +14,6 @@ namespace {
 
 using kernels::WeightFormat;
 
-constexpr std::size_t kShownProblems = 20;
 constexpr std::uint64_t kComparePiece = 1U << 20;
 
 // The name of a layer's tensor for one expert.
@@ -272,16 +272,10 @@ class Planner {
   }
 
   Status all_problems() const {
-    std::string list;
-    for (std::size_t i = 0; i < std::min(problems_.size(), kShownProblems); ++i) {
-      if (i > 0) list += "; ";
-      list += problems_[i];
-    }
-    if (problems_.size() > kShownProblems) {
-      list += "; and " + std::to_string(problems_.size() - kShownProblems) + " more";
-    }
     return {ErrorCode::invalid_input, "the tensors do not fit the config: " + checkpoint_.folder().string() +
-                                          ": " + std::to_string(problems_.size()) + " problems: " + list};
+                                          ": " + std::to_string(problems_.size()) +
+                                          (problems_.size() == 1 ? " problem: " : " problems: ") +
+                                          list_problems(problems_)};
   }
 
   const FamilyRow& family_;

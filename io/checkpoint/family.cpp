@@ -87,6 +87,7 @@ constexpr FamilyRow kFamilies[] = {
         .qkv_bias_covers_output = true,
         .renormalise_key = "norm_topk_prob",
         .qk_norm = QkNorm::per_head,
+        .qk_norm_key = "use_qk_norm",
         .window = WindowRule::qwen_switch,
         .tensors = kLlamaTensors,
         .expert_names = kQwenExperts,

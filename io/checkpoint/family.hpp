@@ -50,6 +50,7 @@ struct FamilyRow {
   bool renormalise_default = false;  // when the key is absent: the class default of transformers
   std::string_view clip_key;
   QkNorm qk_norm = QkNorm::none;
+  std::string_view qk_norm_key;  // some files say that there is the norm; they must say true
   WindowRule window = WindowRule::none;
   std::span<const std::string_view> ignored_keys;  // of config.json; these change nothing at inference
   std::span<const TensorNames> tensors;

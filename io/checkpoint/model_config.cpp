@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/checkpoint/config_reader.hpp"
+#include "io/checkpoint/problem_list.hpp"
 #include "io/checkpoint/rope_config.hpp"
 #include "io/container/strict_json.hpp"
 
@@ -14,75 +15,26 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxStopTokens = 64;
-constexpr std::size_t kShownProblems = 20;
 
 // Keys of any config.json that do not change what a causal model computes at inference: bookkeeping,
 // training, generation defaults, and base-class attributes of transformers.
-constexpr std::string_view kIgnoredKeys[] = {"_attn_implementation",
-                                             "_from_model_config",
-                                             "_name_or_path",
-                                             "add_cross_attention",
-                                             "architectures",
-                                             "attention_dropout",
-                                             "attn_implementation",
-                                             "bad_words_ids",
-                                             "begin_suppress_tokens",
-                                             "bos_token_id",
-                                             "chunk_size_feed_forward",
-                                             "cross_attention_hidden_size",
-                                             "decoder_start_token_id",
-                                             "diversity_penalty",
-                                             "do_sample",
-                                             "dtype",
-                                             "early_stopping",
-                                             "encoder_no_repeat_ngram_size",
-                                             "exponential_decay_length_penalty",
-                                             "finetuning_task",
-                                             "forced_bos_token_id",
-                                             "forced_eos_token_id",
-                                             "id2label",
-                                             "initializer_range",
-                                             "is_decoder",
-                                             "is_encoder_decoder",
-                                             "keys_to_ignore_at_inference",
-                                             "label2id",
-                                             "length_penalty",
-                                             "max_length",
-                                             "min_length",
-                                             "no_repeat_ngram_size",
-                                             "num_beam_groups",
-                                             "num_beams",
-                                             "num_nextn_predict_layers",
-                                             "num_return_sequences",
-                                             "output_attentions",
-                                             "output_hidden_states",
-                                             "output_router_logits",
-                                             "output_scores",
-                                             "pad_token_id",
-                                             "prefix",
-                                             "problem_type",
-                                             "remove_invalid_values",
-                                             "repetition_penalty",
-                                             "return_dict",
-                                             "return_dict_in_generate",
-                                             "router_aux_loss_coef",
-                                             "sep_token_id",
-                                             "suppress_tokens",
-                                             "task_specific_params",
-                                             "temperature",
-                                             "tf_legacy_loss",
-                                             "tie_encoder_decoder",
-                                             "tokenizer_class",
-                                             "top_k",
-                                             "top_p",
-                                             "torch_dtype",
-                                             "torchscript",
-                                             "transformers_version",
-                                             "typical_p",
-                                             "unsloth_fixed",
-                                             "unsloth_version",
-                                             "use_bfloat16",
-                                             "use_cache"};
+// clang-format off
+constexpr std::string_view kIgnoredKeys[] = {
+    "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation", "_from_model_config",
+    "_name_or_path", "add_cross_attention", "architectures", "attention_dropout", "attn_implementation",
+    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward",
+    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
+    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task",
+    "forced_bos_token_id", "forced_eos_token_id", "id2label", "initializer_range", "is_decoder",
+    "is_encoder_decoder", "keys_to_ignore_at_inference", "label2id", "length_penalty", "max_length",
+    "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_nextn_predict_layers",
+    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits",
+    "output_scores", "pad_token_id", "prefix", "problem_type", "remove_invalid_values",
+    "repetition_penalty", "return_dict", "return_dict_in_generate", "router_aux_loss_coef", "sep_token_id",
+    "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder",
+    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
+    "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache"};
+// clang-format on
 
 // One config while it is read.
 struct Parse {
@@ -115,6 +67,9 @@ void read_attention(Parse& parse) {
       !family.qkv_bias_key.empty() && flag(parse, family.qkv_bias_key, family.qkv_bias_default);
   attention.output_bias = attention.qkv_bias && family.qkv_bias_covers_output;
   attention.qk_norm = family.qk_norm;
+  if (!family.qk_norm_key.empty() && !parse.config.boolean(family.qk_norm_key).value_or(true)) {
+    parse.config.wrong(family.qk_norm_key, "must be true in this family, found false");
+  }
   attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(attention.head_dim)));
   if (!family.clip_key.empty()) {
     const double clip = parse.config.number(family.clip_key).value_or(0.0);
@@ -256,18 +211,6 @@ void read_all(Parse& parse) {
   config.refuse_unread();
 }
 
-Status all_problems(const std::vector<std::string>& problems, const std::string& source) {
-  std::string list;
-  for (std::size_t i = 0; i < std::min(problems.size(), kShownProblems); ++i) {
-    if (i > 0) list += "; ";
-    list += problems[i];
-  }
-  if (problems.size() > kShownProblems) {
-    list += "; and " + std::to_string(problems.size() - kShownProblems) + " more";
-  }
-  return {ErrorCode::unsupported, "this model cannot be converted: " + source + ": " + list};
-}
-
 // What must be refused before the family is even looked at.
 Result<const FamilyRow*> row_of(const json& document, const std::string& source) {
   if (!document.is_object()) {
@@ -308,7 +251,10 @@ Result<ParsedConfig> parse_model_config(std::string_view config, const std::stri
     ConfigReader reader(generation, "generation_config.json: ", problems);
     if (generation.is_object()) read_stop_tokens(reader, parse.spec);
   }
-  if (!problems.empty()) return all_problems(problems, config_source);
+  if (!problems.empty()) {
+    return Status(ErrorCode::unsupported,
+                  "this model cannot be converted: " + config_source + ": " + list_problems(problems));
+  }
   if (Status valid = validate(parse.spec); !valid) return std::move(valid).at("file " + config_source);
   return ParsedConfig{std::move(parse.spec), family, std::move(parse.notes)};
 }

@@ -317,6 +317,7 @@ TEST(ModelConfig, RefusesWhatItCannotDo) {
        "no sliding window"},
       {"layers", "qwen3_moe", {{"mlp_only_layers", {0, 1, 2}}}, "no layer has experts"},
       {"layer list", "qwen3_moe", {{"mlp_only_layers", {"a"}}}, "mlp_only_layers"},
+      {"norm switched off", "qwen3_moe", {{"use_qk_norm", false}}, "use_qk_norm"},
       {"eps", "qwen3_moe", {{"rms_norm_eps", -1.0}}, "rms_norm_eps"},
       {"flag", "qwen3_moe", {{"norm_topk_prob", 1}}, "norm_topk_prob"},
   };
