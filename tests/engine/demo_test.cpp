@@ -1,0 +1,146 @@
+// The trained demo model against what transformers computed on it in f32.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/safetensors.hpp"
+#include "io/text/tokenizer.hpp"
+#include "tests/support/golden_model.hpp"
+
+namespace colibri::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path demo_folder() { return fs::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo"; }
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+nlohmann::json demo_golden() { return nlohmann::json::parse(read_file(demo_folder() / "golden.json")); }
+
+// Documents of the held-out text, separated by form feeds.
+std::vector<std::string> documents() {
+  std::vector<std::string> all(1);
+  for (const char c : read_file(demo_folder() / "heldout.txt")) {
+    if (c == '\f') {
+      all.emplace_back();
+    } else {
+      all.back() += c;
+    }
+  }
+  return all;
+}
+
+// Log-prob sum of each document, one request each, and the number of scored tokens.
+std::pair<std::vector<double>, std::size_t> score_documents(Engine& engine) {
+  std::vector<Request> requests;
+  for (const std::string& text : documents()) {
+    requests.push_back(score_request(engine.tokenizer()->encode(text, false).value()));
+  }
+  const JobRun run = run_job(engine, std::move(requests));
+  std::vector<double> sums;
+  std::size_t scored = 0;
+  for (const RequestResult& result : run.results) {
+    double sum = 0;
+    for (const float logprob : result.prompt_logprobs) sum += logprob;
+    sums.push_back(sum);
+    scored += result.prompt_logprobs.size();
+  }
+  return {sums, scored};
+}
+
+double perplexity(const std::vector<double>& sums, std::size_t scored) {
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return std::exp(-total / static_cast<double>(scored));
+}
+
+std::unique_ptr<Engine> demo_engine(const std::string& weights) {
+  return open_engine(container_of(demo_folder() / "checkpoint", "config.json", weights), {{"memory.experts", "25%"}});
+}
+
+TEST(Demo, LogProbabilitiesOfHeldOutDocuments) {
+  const auto engine = demo_engine("auto");
+  ASSERT_NE(engine, nullptr);
+  const nlohmann::json golden = demo_golden();
+  const auto [sums, scored] = score_documents(*engine);
+  ASSERT_EQ(sums.size(), golden.at("heldout").size());
+  EXPECT_EQ(scored, golden.at("scored_tokens").get<std::size_t>());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    // The sum of several hundred terms that are each given to 5e-3 at worst and 1e-4 typically.
+    EXPECT_NEAR(sums[i], golden["heldout"][i].at("logprob_sum").get<double>(), 0.05) << "document " << i;
+  }
+  EXPECT_NEAR(perplexity(sums, scored), golden.at("perplexity").get<double>(), 1e-3);
+}
+
+TEST(Demo, GreedyContinuations) {
+  const auto engine = demo_engine("auto");
+  ASSERT_NE(engine, nullptr);
+  const nlohmann::json golden = demo_golden();
+  std::vector<Request> requests;
+  std::vector<std::vector<std::int32_t>> expected;
+  for (const auto& one : golden.at("greedy")) {
+    expected.push_back(one.at("greedy_ids").get<std::vector<std::int32_t>>());
+    requests.push_back(generate_request(one.at("prompt_ids").get<std::vector<std::int32_t>>(),
+                                        static_cast<std::uint32_t>(expected.back().size())));
+    requests.back().ignore_eos = true;
+  }
+  ASSERT_GE(requests.size(), 39U);
+  const JobRun run = run_job(*engine, std::move(requests));
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(run.results[i].tokens, expected[i]) << i;
+  EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
+}
+
+TEST(Demo, Embeddings) {
+  const auto engine = demo_engine("auto");
+  ASSERT_NE(engine, nullptr);
+  const auto file = SafetensorsFile::open(demo_folder() / "embeddings.safetensors");
+  ASSERT_TRUE(file.is_ok());
+  std::map<std::string, std::string> prompts;
+  std::ifstream lines(demo_folder() / "prompts.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json item = nlohmann::json::parse(line);
+    prompts[item.at("id")] = item.at("prompt");
+  }
+  for (const auto& id : demo_golden().at("embed")) {
+    for (const Pooling pooling : {Pooling::mean, Pooling::last}) {
+      Request request = score_request(engine->tokenizer()->encode(prompts.at(id), false).value());
+      request.task = Task::embed;
+      request.pooling = pooling;
+      const JobRun run = run_job(*engine, {request});
+      const std::string name = (pooling == Pooling::mean ? "mean." : "last.") + id.get<std::string>();
+      const std::vector<float> expected = file->read_f32(name).value();
+      ASSERT_EQ(run.results[0].embedding.size(), expected.size());
+      float largest = 0;
+      for (const float value : expected) largest = std::max(largest, std::fabs(value));
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(run.results[0].embedding[i], expected[i], 1e-4F * largest) << name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Demo, Int8PerplexityIsWithinHalfAPercent) {
+  const auto reference = demo_engine("auto");
+  const auto quantised = demo_engine("int8");
+  ASSERT_NE(reference, nullptr);
+  ASSERT_NE(quantised, nullptr);
+  const auto [sums, scored] = score_documents(*reference);
+  const auto [int8_sums, int8_scored] = score_documents(*quantised);
+  EXPECT_EQ(scored, int8_scored);
+  const double bf16 = perplexity(sums, scored);
+  const double int8 = perplexity(int8_sums, int8_scored);
+  RecordProperty("perplexity_bf16", std::to_string(bf16));
+  RecordProperty("perplexity_int8", std::to_string(int8));
+  std::printf("perplexity: bf16 %.4f, int8 %.4f (%+.3f %%)\n", bf16, int8, 100 * (int8 / bf16 - 1));
+  EXPECT_LE(int8, bf16 * 1.005);
+}
+
+}  // namespace
+}  // namespace colibri::testing
