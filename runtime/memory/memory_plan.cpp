@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint32_t kDefaultMaxRows = 512;
 constexpr std::uint32_t kDefaultWaveRows = 64;
 constexpr std::uint64_t kAutoTokensPerRow = 512;            // KV for this much context a row, when there is room
+constexpr std::uint64_t kAutoKvBytesSmallModel = 256ULL << 20;  // KV may exceed a small model up to this
 constexpr std::uint64_t kStackBytes = 256 * 1024;           // touched part of a thread's stack
 constexpr std::uint64_t kFixedOverheadBytes = 8ULL << 20;   // rings, metrics, allocator slack
 
@@ -63,9 +64,9 @@ Status too_small(std::string_view pool, std::uint64_t given, std::uint64_t neede
                                         " given, " + format_bytes(needed) + " needed; raise it or set it to auto"};
 }
 
-// KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine,
-// and in any case for one request of full length.
-Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t fixed) {
+// KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine and
+// the size of the model, and in any case for one request of full length.
+Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t model_bytes, std::uint64_t fixed) {
   const ModelSpec& spec = *plan.inputs.spec;
   plan.kv_layer_bytes = kernels::kv_page_layer_bytes(plan.inputs.kv_format, spec.attention.num_kv_heads, spec.attention.head_dim);
   plan.kv_page_bytes = plan.kv_layer_bytes * spec.num_layers();
@@ -74,7 +75,8 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t fix
   if (setting.kind == SizeSetting::Kind::automatic || setting.kind == SizeSetting::Kind::minimum) {
     const std::uint64_t rows = std::uint64_t{plan.inputs.max_rows} * plan.inputs.in_flight;
     const std::uint64_t wanted = rows * kAutoTokensPerRow / kernels::kKvPagePositions;
-    const std::uint64_t affordable = plan.usable_bytes / 4 / std::max<std::uint64_t>(plan.kv_page_bytes, 1);
+    const std::uint64_t most = std::min(plan.usable_bytes / 4, std::max(model_bytes, kAutoKvBytesSmallModel));
+    const std::uint64_t affordable = most / std::max<std::uint64_t>(plan.kv_page_bytes, 1);
     const std::uint64_t full = std::min(longest, plan.usable_bytes / 2 / std::max<std::uint64_t>(plan.kv_page_bytes, 1));
     plan.kv_pages = std::max({full, setting.kind == SizeSetting::Kind::minimum ? 0 : std::min(wanted, affordable), std::uint64_t{1}});
   } else {
@@ -173,7 +175,7 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   plan.hint_batches = std::uint64_t{2} * plan.inputs.wave_credits();
   const std::uint64_t hints = plan.hint_batches * hint_batch_bytes(plan.inputs);
   const std::uint64_t steps = plan.inputs.in_flight * plan.step_bytes;
-  COLIBRI_RETURN_IF_ERROR(plan_kv(plan, pipeline, steps + hints));
+  COLIBRI_RETURN_IF_ERROR(plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints));
   plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens", plan.kv_pages * plan.kv_page_bytes});
   plan.lines.push_back({"dynamic", "steps: " + std::to_string(plan.inputs.in_flight) + " of " + std::to_string(plan.inputs.max_rows) + " rows", steps});
   plan.lines.push_back({"dynamic", "copies for the predictor", hints});
