@@ -180,6 +180,36 @@ TEST(InvarianceOfBatches, TinyKvPool) {
   EXPECT_EQ(answers(*tight, mixed_requests(kModel)), expected);
 }
 
+// Keys and values in bf16 are another model, but one that is just as invariant: generating a text and scoring it
+// give the same log-probabilities.
+TEST(InvarianceOfTasks, ScoreEqualsGenerate) {
+  const auto container = golden_container(kModel, "config.json", "auto");
+  std::vector<std::vector<float>> logprobs;
+  for (const char* kv_type : {"f32", "bf16"}) {
+    const auto engine = open_engine(container, {{"memory.experts", "50%"}, {"stages.attend.kv_type", kv_type}});
+    ASSERT_NE(engine, nullptr);
+    const GoldenCase one = golden_cases(kModel).at(2);
+    Request generate = generate_request(one.prompt, 16);
+    generate.logprobs = 1;
+    generate.logprobs_given = true;
+    generate.ignore_eos = true;
+    const RequestResult generated = run_job(*engine, {generate}).results[0];
+    std::vector<std::int32_t> whole = one.prompt;
+    whole.insert(whole.end(), generated.tokens.begin(), generated.tokens.end());
+    const RequestResult scored = run_job(*engine, {score_request(whole)}).results[0];
+    ASSERT_EQ(generated.logprobs.size(), 16U);
+    std::vector<float> values;
+    for (std::size_t i = 0; i < generated.logprobs.size(); ++i) {
+      values.push_back(generated.logprobs[i].logprob);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(generated.logprobs[i].logprob),
+                std::bit_cast<std::uint32_t>(scored.prompt_logprobs[one.prompt.size() - 1 + i]))
+          << kv_type << " token " << i;
+    }
+    logprobs.push_back(values);
+  }
+  EXPECT_NE(logprobs[0], logprobs[1]) << "kv_type changed nothing";
+}
+
 // All instruction sets follow one order of accumulation, so even they agree.
 TEST(InvarianceOfKernels, AllInstructionSets) {
   for (const char* weights : {"auto", "int8"}) {
