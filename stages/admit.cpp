@@ -7,16 +7,14 @@
 // shared out between them.
 #include "stages/admit.hpp"
 
-#include <algorithm>
+#include <colibri/services.hpp>
 #include <deque>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include <colibri/services.hpp>
-
 #include "stages/kv_pages.hpp"
+#include "stages/request_check.hpp"
 #include "stages/sequence_output.hpp"
 #include "stages/step_builder.hpp"
 
@@ -39,7 +37,8 @@ constexpr ParamInfo kParams[] = {
      .minimum = 1,
      .maximum = 1'000'000,
      .allow_auto = true,
-     .help = "requests that may wait to be started before no more are read; auto: rows of all steps in flight"},
+     .help =
+         "requests that may wait to be started before no more are read; auto: rows of all steps in flight"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"requests_total", "requests taken"},
@@ -53,13 +52,6 @@ constexpr MetricInfo kMetrics[] = {
 };
 enum Input : std::uint8_t { kDone, kRequests };
 enum Output : std::uint32_t { kWaves, kOutcomes };
-
-// Positions that a sequence can come to hold.
-std::uint32_t final_size(const Sequence& sequence) noexcept {
-  return sequence.prompt_size + (sequence.request.task == Task::generate ? sequence.request.max_tokens : 0);
-}
-
-Status invalid(std::string sentence) { return {ErrorCode::invalid_input, std::move(sentence)}; }
 
 class Admit final : public Stage {
  public:
@@ -127,7 +119,7 @@ class Admit final : public Stage {
     if (services_->stopping && services_->stopping()) return;  // not answered: a resumed job runs it
     requests_->add(1);
     sequence->request.tokens = {};  // the prompt is in sequence->tokens: no second copy while it waits
-    if (Status status = check(*sequence); !status) {
+    if (Status status = check_request(*services_, *sequence); !status) {
       refused_->add(1);
       out.emit(kOutcomes, outcome_message(error_outcome(sequence->request, sequence->prompt_size,
                                                         services_->tokenizer, std::move(status))));
@@ -144,56 +136,6 @@ class Admit final : public Stage {
     waiting_rows_ += sequence->prompt_size;
     waiting_.push_back(std::move(sequence));
     waiting_level_->set(waiting_.size());
-  }
-
-  // Whether the request can ever run; shortens max_tokens to the context when it was not asked for.
-  Status check(Sequence& sequence) const {
-    Request& request = sequence.request;
-    const ModelSpec& spec = *services_->plan.spec;
-    if (!request.error) return request.error;
-    if (sequence.prompt_size == 0) return invalid("the prompt has no tokens; give at least one");
-    for (const std::int32_t token : sequence.tokens) {
-      if (token < 0 || static_cast<std::uint32_t>(token) >= spec.vocab_size) {
-        return invalid("a prompt token is outside the vocabulary: " + std::to_string(token) + ", expected 0 to " +
-                       std::to_string(spec.vocab_size - 1));
-      }
-    }
-    if (!request.stop.empty() && request.task == Task::generate && services_->tokenizer == nullptr) {
-      return invalid("stop strings need a tokenizer and the model has none; use stop tokens or max_tokens");
-    }
-    COLIBRI_RETURN_IF_ERROR(fit_context(sequence));
-    const std::uint32_t needed = kv_pages_for(final_size(sequence));
-    if (needed > pages_->total()) {
-      return {ErrorCode::capacity,
-              "the request can never fit the KV pool: it needs " + std::to_string(needed) + " pages of " +
-                  std::to_string(kernels::kKvPagePositions) + " positions, the pool has " +
-                  std::to_string(pages_->total()) + "; raise memory.dynamic, shorten the prompt or lower max_tokens"};
-    }
-    return {};
-  }
-
-  Status fit_context(Sequence& sequence) const {
-    Request& request = sequence.request;
-    const std::uint32_t limit = services_->plan.spec->max_seq_len;
-    const std::uint32_t prompt = sequence.prompt_size;
-    const std::string sizes =
-        std::to_string(prompt) + " prompt tokens, the model's context has " + std::to_string(limit);
-    if (prompt > limit) return invalid("the prompt is too long: " + sizes + "; shorten it");
-    const std::uint32_t room = limit - prompt;
-    if (request.task != Task::generate || request.max_tokens <= room) return {};
-    if (room == 0) return invalid("the prompt leaves no room to generate: " + sizes + "; shorten it");
-    if (request.max_tokens_given) {
-      return invalid("prompt and max_tokens exceed the context: " + sizes + ", max_tokens is " +
-                     std::to_string(request.max_tokens) + "; lower it to " + std::to_string(room) + " or less");
-    }
-    request.max_tokens = room;
-    return {};
-  }
-
-  // Nothing to generate, or no token that could be scored.
-  static bool needs_no_step(const Sequence& sequence) noexcept {
-    return (sequence.request.task == Task::generate && sequence.request.max_tokens == 0) ||
-           (sequence.request.task == Task::score && sequence.prompt_size == 1);
   }
 
   void finish_step(Step& step) {
@@ -275,7 +217,8 @@ class Admit final : public Stage {
         if (!running->in_step && running->decodes() == decodes) add(builder, *running, members);
       }
     }
-    while (builder.room() > 0 && builder.rows() < share && start_next()) add(builder, *running_.back(), members);
+    while (builder.room() > 0 && builder.rows() < share && start_next())
+      add(builder, *running_.back(), members);
     builder.finish(next_serial_++, services_->plan.wave_rows);
     steps_->add(1);
     waiting_level_->set(waiting_.size());
@@ -325,9 +268,9 @@ class Admit final : public Stage {
   std::uint64_t waiting_limit_ = 0;
   std::uint64_t next_serial_ = 1;
   std::optional<KvPages> pages_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of arrival
-  std::vector<std::unique_ptr<Running>> running_;   // in order of start
-  std::vector<std::vector<Running*>> members_;      // [steps] sequences of each step
+  std::deque<std::unique_ptr<Sequence>> waiting_;  // in order of arrival
+  std::vector<std::unique_ptr<Running>> running_;  // in order of start
+  std::vector<std::vector<Running*>> members_;     // [steps] sequences of each step
   std::vector<Step*> free_steps_;
   std::uint64_t waiting_rows_ = 0;  // prompt rows of those that wait
   std::uint64_t ready_rows_ = 0;    // rows of running sequences that are in no step

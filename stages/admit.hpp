@@ -1,10 +1,9 @@
 // admit: continuous batching. Turns requests into steps and waves; owns sequences and KV pages.
 #pragma once
 
+#include <colibri/registry.hpp>
 #include <cstdint>
 #include <memory>
-
-#include <colibri/registry.hpp>
 
 namespace colibri {
 

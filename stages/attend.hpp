@@ -1,10 +1,9 @@
 // attend: attention of each layer, and the whole of the layers without experts.
 #pragma once
 
+#include <colibri/registry.hpp>
 #include <cstdint>
 #include <memory>
-
-#include <colibri/registry.hpp>
 
 namespace colibri {
 

@@ -49,7 +49,8 @@ class Binder {
     return tensor == nullptr ? nullptr : bound_vector(*tensor, size);
   }
 
-  FfnMatrices ffn(const std::string& prefix, std::uint32_t hidden, std::uint32_t intermediate, bool int8_allowed) {
+  FfnMatrices ffn(const std::string& prefix, std::uint32_t hidden, std::uint32_t intermediate,
+                  bool int8_allowed) {
     return {matrix(prefix + ".gate.weight", intermediate, hidden, int8_allowed),
             matrix(prefix + ".up.weight", intermediate, hidden, int8_allowed),
             matrix(prefix + ".down.weight", hidden, intermediate, int8_allowed)};
@@ -77,19 +78,20 @@ class Binder {
 
   bool placed(const DenseTensor& tensor, std::uint64_t bytes) {
     const auto end = checked_add(tensor.offset, bytes);
-    if (tensor.bytes == bytes && tensor.offset % kTensorAlignment == 0 && end && *end <= container_.dense_bytes()) {
+    if (tensor.bytes == bytes && tensor.offset % kTensorAlignment == 0 && end &&
+        *end <= container_.dense_bytes()) {
       return true;
     }
     fail(tensor.name, "at offset " + std::to_string(tensor.offset) + " with " + std::to_string(tensor.bytes) +
-                          " bytes, expected " + std::to_string(bytes) + " bytes on a 64-byte boundary within " +
-                          std::to_string(container_.dense_bytes()));
+                          " bytes, expected " + std::to_string(bytes) +
+                          " bytes on a 64-byte boundary within " + std::to_string(container_.dense_bytes()));
     return false;
   }
 
   void fail(const std::string& name, const std::string& what) {
     if (!status_) return;
-    status_ = Status(ErrorCode::corrupt, "dense tensor of the container does not match its spec: " + name + " is " +
-                                             what + "; convert the model again");
+    status_ = Status(ErrorCode::corrupt, "dense tensor of the container does not match its spec: " + name +
+                                             " is " + what + "; convert the model again");
   }
 
   const Container& container_;
@@ -97,7 +99,8 @@ class Binder {
   Status status_;
 };
 
-void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& prefix, bool int8, DenseLayer& layer) {
+void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& prefix, bool int8,
+                    DenseLayer& layer) {
   const AttentionSpec& attention = spec.attention;
   const std::uint32_t query = attention.query_size();
   const std::uint32_t kv = attention.kv_size();
@@ -117,8 +120,8 @@ void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& pr
   }
 }
 
-void bind_ffn(Binder& binder, const ModelSpec& spec, std::uint32_t index, const std::string& prefix, bool int8,
-              DenseLayer& layer) {
+void bind_ffn(Binder& binder, const ModelSpec& spec, std::uint32_t index, const std::string& prefix,
+              bool int8, DenseLayer& layer) {
   const LayerSpec& layer_spec = spec.layers[index];
   if (!layer_spec.moe) {
     layer.ffn = binder.ffn(prefix + "ffn", spec.hidden_size, layer_spec.dense_intermediate_size, int8);

@@ -22,25 +22,25 @@ struct FfnMatrices {
 };
 
 struct DenseLayer {
-  const float* attention_norm = nullptr;  // [hidden]
-  const float* ffn_norm = nullptr;        // [hidden]
-  kernels::PackedMatrix qkv;              // [query_size + 2 * kv_size, hidden]
-  const float* qkv_bias = nullptr;        // [query_size + 2 * kv_size] or null
-  kernels::PackedMatrix attention_output;         // [hidden, query_size]
-  const float* attention_output_bias = nullptr;   // [hidden] or null
-  const float* q_norm = nullptr;          // [head_dim] or [query_size]; null without q/k norm
-  const float* k_norm = nullptr;          // [head_dim] or [kv_size]
-  FfnMatrices ffn;                        // dense layers
+  const float* attention_norm = nullptr;         // [hidden]
+  const float* ffn_norm = nullptr;               // [hidden]
+  kernels::PackedMatrix qkv;                     // [query_size + 2 * kv_size, hidden]
+  const float* qkv_bias = nullptr;               // [query_size + 2 * kv_size] or null
+  kernels::PackedMatrix attention_output;        // [hidden, query_size]
+  const float* attention_output_bias = nullptr;  // [hidden] or null
+  const float* q_norm = nullptr;                 // [head_dim] or [query_size]; null without q/k norm
+  const float* k_norm = nullptr;                 // [head_dim] or [kv_size]
+  FfnMatrices ffn;                               // dense layers
   // MoE layers.
-  kernels::PackedMatrix router;           // [num_experts, hidden], f32
+  kernels::PackedMatrix router;                  // [num_experts, hidden], f32
   const float* router_selection_bias = nullptr;  // [num_experts] or null
-  FfnMatrices shared;                     // data null without a shared expert
-  const float* shared_gate = nullptr;     // [hidden]; null without a sigmoid gate
+  FfnMatrices shared;                            // data null without a shared expert
+  const float* shared_gate = nullptr;            // [hidden]; null without a sigmoid gate
 };
 
 struct DenseWeights {
-  kernels::PackedMatrix embedding;  // [vocab, hidden]
-  kernels::PackedMatrix head;       // [vocab, hidden]; the embedding when tied
+  kernels::PackedMatrix embedding;    // [vocab, hidden]
+  kernels::PackedMatrix head;         // [vocab, hidden]; the embedding when tied
   const float* final_norm = nullptr;  // [hidden]
   std::vector<DenseLayer> layers;
 };

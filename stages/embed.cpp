@@ -38,7 +38,8 @@ class Embed final : public Stage {
     const kernels::PackedMatrix& embedding = services_->dense->embedding;
     for_ranges(*context_, wave.rows(), kGatherCost * hidden, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::size_t row = wave.row_begin + begin; row < wave.row_begin + end; ++row) {
-        kernels::unpack_row(embedding, static_cast<std::uint32_t>(step.tokens[row]), step.residual + row * hidden);
+        kernels::unpack_row(embedding, static_cast<std::uint32_t>(step.tokens[row]),
+                            step.residual + row * hidden);
       }
     });
     if (services_->trace != nullptr && services_->trace->wants_values()) {

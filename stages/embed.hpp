@@ -1,10 +1,9 @@
 // embed: the first residual rows of a wave, gathered from the embedding matrix.
 #pragma once
 
+#include <colibri/registry.hpp>
 #include <cstdint>
 #include <memory>
-
-#include <colibri/registry.hpp>
 
 namespace colibri {
 

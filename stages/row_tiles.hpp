@@ -4,10 +4,9 @@
 // whole by one tile.
 #pragma once
 
+#include <colibri/stage.hpp>
 #include <cstddef>
 #include <cstdint>
-
-#include <colibri/stage.hpp>
 
 #include "kernels/kernel_table.hpp"
 #include "stages/tiling.hpp"

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <colibri/services.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/dense_weights.hpp"
 #include "stages/memory_cursor.hpp"
@@ -38,8 +37,8 @@ constexpr MetricInfo kMetrics[] = {
 };
 enum Output : std::uint32_t { kDone, kOutcomes };
 
-constexpr std::uint32_t kTileRows = 32;      // rows whose logits are held at a time
-constexpr std::uint64_t kElementCost = 4;    // norm or exponential of one value, in multiply-adds
+constexpr std::uint32_t kTileRows = 32;    // rows whose logits are held at a time
+constexpr std::uint64_t kElementCost = 4;  // norm or exponential of one value, in multiply-adds
 
 struct Scratch {
   float* normed = nullptr;         // [tile, hidden]
@@ -93,7 +92,8 @@ class Sample final : public Stage {
     sample_wave(wave);
     // Nothing below needs the step or its sequences any more: results were moved out.
     Step& step = *wave.step;
-    if (++step.waves_sampled == step.wave_count) out.emit(kDone, {.type = MessageType::step_done, .object = &step});
+    if (++step.waves_sampled == step.wave_count)
+      out.emit(kDone, {.type = MessageType::step_done, .object = &step});
     return send_outcomes(out);
   }
 
@@ -131,8 +131,8 @@ class Sample final : public Stage {
     const std::size_t hidden = spec_->hidden_size;
     for_ranges(*context_, rows, kElementCost * hidden, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t i = begin; i < end; ++i) {
-        kernels_->rms_norm(step.residual + tile_[i] * hidden, services_->dense->final_norm, spec_->rms_norm_eps,
-                           spec_->hidden_size, scratch_.normed + i * hidden);
+        kernels_->rms_norm(step.residual + tile_[i] * hidden, services_->dense->final_norm,
+                           spec_->rms_norm_eps, spec_->hidden_size, scratch_.normed + i * hidden);
       }
     });
     logit_rows_.clear();
@@ -155,7 +155,8 @@ class Sample final : public Stage {
     const kernels::PackedMatrix& head = services_->dense->head;
     RowsView view{.x = scratch_.normed, .stride = spec_->hidden_size, .row_index = logit_rows_.data()};
     if (head.format == kernels::WeightFormat::int8_g64) {
-      view.quantized = kernels::quantized_rows_at(scratch_.quantized, tile_rows(services_->plan), head.inputs);
+      view.quantized =
+          kernels::quantized_rows_at(scratch_.quantized, tile_rows(services_->plan), head.inputs);
       kernels_->quantize_rows(scratch_.normed, head.inputs, rows, head.inputs, view.quantized, 0);
     }
     project(*context_, *kernels_, head, view, static_cast<std::uint32_t>(logit_rows_.size()), scratch_.logits,
@@ -167,8 +168,8 @@ class Sample final : public Stage {
   void draw_rows(const Step& step) {
     const std::size_t rows = logit_rows_.size();
     const std::size_t vocab = spec_->vocab_size;
-    const std::size_t lanes = std::min<std::size_t>(tiles_for(rows, kElementCost * vocab, context_->workers()),
-                                                    services_->plan.threads);
+    const std::size_t lanes = std::min<std::size_t>(
+        tiles_for(rows, kElementCost * vocab, context_->workers()), services_->plan.threads);
     auto run_lane = [&](std::size_t lane) {
       const auto [begin, end] = tile_range(rows, lanes, lane);
       for (std::size_t i = begin; i < end; ++i) {
@@ -208,9 +209,9 @@ class Sample final : public Stage {
     const std::uint8_t flags = step.flags[row];
     if (sequence.finished) return;
     if (drawn != nullptr && !drawn->finite) {
-      fail(sequence, Status(ErrorCode::corrupt,
-                            "the logits hold a value that is not finite, at position " +
-                                std::to_string(step.positions[row]) + "; check the model with `colibri verify`"));
+      fail(sequence, Status(ErrorCode::corrupt, "the logits hold a value that is not finite, at position " +
+                                                    std::to_string(step.positions[row]) +
+                                                    "; check the model with `colibri verify`"));
       return;
     }
     if ((flags & kRowEmbed) != 0) pool(sequence, state);
@@ -259,8 +260,9 @@ class Sample final : public Stage {
       }
     }
     if (!all_finite(pooled.data(), pooled.size())) {
-      fail(sequence, Status(ErrorCode::corrupt,
-                            "the embedding holds a value that is not finite; check the model with `colibri verify`"));
+      fail(sequence,
+           Status(ErrorCode::corrupt,
+                  "the embedding holds a value that is not finite; check the model with `colibri verify`"));
       return false;
     }
     sequence.result.embedding = std::move(pooled);

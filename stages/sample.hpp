@@ -1,10 +1,9 @@
 // sample: final norm, output head, and what each request asked for: tokens, scores or embeddings.
 #pragma once
 
+#include <colibri/registry.hpp>
 #include <cstdint>
 #include <memory>
-
-#include <colibri/registry.hpp>
 
 namespace colibri {
 

@@ -20,15 +20,16 @@ struct Better {
 };
 
 // Sorts the best entries of order [begin, n) into order [begin, end).
-void sort_best(std::uint32_t* order, std::uint32_t begin, std::uint32_t end, std::uint32_t n, Better better) noexcept {
+void sort_best(std::uint32_t* order, std::uint32_t begin, std::uint32_t end, std::uint32_t n,
+               Better better) noexcept {
   if (end < n) std::nth_element(order + begin, order + end, order + n, better);
   std::sort(order + begin, order + end, better);
 }
 
 // How many of the first `count` candidates reach the share `top_p` of their total. Sorts only as many
 // as it needs to look at; order [0, sorted) is sorted already.
-std::uint32_t nucleus_size(std::uint32_t* order, const float* weights, std::uint32_t count, std::uint32_t sorted,
-                           float top_p, Better better) noexcept {
+std::uint32_t nucleus_size(std::uint32_t* order, const float* weights, std::uint32_t count,
+                           std::uint32_t sorted, float top_p, Better better) noexcept {
   double total = 0.0;
   // In id order when nothing is sorted yet: `order` is then 0, 1, 2, ...
   for (std::uint32_t i = 0; i < count; ++i) total += static_cast<double>(weights[order[i]]);
@@ -112,7 +113,8 @@ std::int32_t draw_token(const kernels::KernelTable& kernels, const float* logits
     count = sorted = form.top_k;
     sort_best(scratch.order, 0, count, vocab, better);
   }
-  if (form.top_p < 1.0F) count = nucleus_size(scratch.order, scratch.weights, count, sorted, form.top_p, better);
+  if (form.top_p < 1.0F)
+    count = nucleus_size(scratch.order, scratch.weights, count, sorted, form.top_p, better);
 
   double total = 0.0;
   for (std::uint32_t i = 0; i < count; ++i) total += static_cast<double>(scratch.weights[scratch.order[i]]);
@@ -129,8 +131,9 @@ std::int32_t draw_token(const kernels::KernelTable& kernels, const float* logits
   return static_cast<std::int32_t>(last);
 }
 
-void best_logprobs(const float* logits, std::uint32_t vocab, const LogNormalizer& normalizer, std::uint32_t count,
-                   std::uint32_t* order, std::vector<std::pair<std::int32_t, float>>& best) {
+void best_logprobs(const float* logits, std::uint32_t vocab, const LogNormalizer& normalizer,
+                   std::uint32_t count, std::uint32_t* order,
+                   std::vector<std::pair<std::int32_t, float>>& best) {
   best.clear();
   if (count == 0) return;
   count = std::min(count, vocab);

@@ -34,7 +34,8 @@ struct LogNormalizer {
     return static_cast<float>(static_cast<double>(logit) - static_cast<double>(max) - log_sum);
   }
 };
-LogNormalizer log_normalizer(const kernels::KernelTable& kernels, const float* logits, std::uint32_t vocab) noexcept;
+LogNormalizer log_normalizer(const kernels::KernelTable& kernels, const float* logits,
+                             std::uint32_t vocab) noexcept;
 
 // Memory of one draw; each [vocab].
 struct SamplingScratch {
@@ -58,7 +59,8 @@ std::int32_t draw_token(const kernels::KernelTable& kernels, const float* logits
                         const SamplingForm& form, double uniform, const SamplingScratch& scratch) noexcept;
 
 // The `count` best tokens with their log-probabilities, best first. `order` is scratch, [vocab].
-void best_logprobs(const float* logits, std::uint32_t vocab, const LogNormalizer& normalizer, std::uint32_t count,
-                   std::uint32_t* order, std::vector<std::pair<std::int32_t, float>>& best);
+void best_logprobs(const float* logits, std::uint32_t vocab, const LogNormalizer& normalizer,
+                   std::uint32_t count, std::uint32_t* order,
+                   std::vector<std::pair<std::int32_t, float>>& best);
 
 }  // namespace colibri

@@ -2,11 +2,10 @@
 // `write`. The rules of finishing are here; where logits come from is not.
 #pragma once
 
+#include <colibri/messages.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
-
-#include <colibri/messages.hpp>
 
 #include "io/container/model_spec.hpp"
 

@@ -5,9 +5,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
-
 #include <colibri/messages.hpp>
+#include <cstdint>
 
 namespace colibri {
 

@@ -10,8 +10,8 @@ namespace colibri {
 namespace {
 
 // Costs in multiply-adds, for cutting tiles.
-constexpr std::uint64_t kAngleCost = 40;     // a cosine and a sine in double precision
-constexpr std::uint64_t kElementCost = 4;    // norm, bias, rotation or quantisation of one value
+constexpr std::uint64_t kAngleCost = 40;   // a cosine and a sine in double precision
+constexpr std::uint64_t kElementCost = 4;  // norm, bias, rotation or quantisation of one value
 
 std::uint32_t widest_dense_intermediate(const ModelSpec& spec) noexcept {
   std::uint32_t widest = 0;
@@ -67,8 +67,9 @@ void TransformerBlock::prepare(const Wave& wave) {
   for_ranges(context_, wave.rows(), kAngleCost * half, [&](std::uint32_t begin, std::uint32_t end) {
     for (std::uint32_t row = begin; row < end; ++row) {
       const std::size_t at = angle_offset(wave, row);
-      kernels::rope_angles(spec_.rope.inverse_frequencies.data(), half, wave.step->positions[wave.row_begin + row],
-                           spec_.rope.attention_factor, scratch_.cosines + at, scratch_.sines + at);
+      kernels::rope_angles(spec_.rope.inverse_frequencies.data(), half,
+                           wave.step->positions[wave.row_begin + row], spec_.rope.attention_factor,
+                           scratch_.cosines + at, scratch_.sines + at);
     }
   });
 }
@@ -83,7 +84,8 @@ std::uint64_t TransformerBlock::attention(const Wave& wave, std::uint32_t layer)
   });
   const std::uint64_t keys = attend_rows(wave, layer);
   const RowsView attended = view(scratch_.attended, wave.rows(), weights.attention_output);
-  project(context_, kernels_, weights.attention_output, attended, wave.rows(), scratch_.normed, spec_.hidden_size);
+  project(context_, kernels_, weights.attention_output, attended, wave.rows(), scratch_.normed,
+          spec_.hidden_size);
   add_to_residual(wave, scratch_.normed, weights.attention_output_bias);
   return keys;
 }
@@ -104,7 +106,8 @@ void TransformerBlock::dense_ffn(const Wave& wave, std::uint32_t layer) {
   add_to_residual(wave, scratch_.normed, nullptr);
 }
 
-RowsView TransformerBlock::normalize(const Wave& wave, const float* norm, const kernels::PackedMatrix& weights) {
+RowsView TransformerBlock::normalize(const Wave& wave, const float* norm,
+                                     const kernels::PackedMatrix& weights) {
   const std::size_t hidden = spec_.hidden_size;
   for_ranges(context_, wave.rows(), kElementCost * hidden, [&](std::uint32_t begin, std::uint32_t end) {
     for (std::size_t row = begin; row < end; ++row) {
@@ -121,7 +124,8 @@ RowsView TransformerBlock::view(float* x, std::uint32_t rows, const kernels::Pac
   if (weights.format != kernels::WeightFormat::int8_g64) return view;
   view.quantized = kernels::quantized_rows_at(scratch_.quantized, services_.plan.wave_rows, inputs);
   for_ranges(context_, rows, kElementCost * inputs, [&](std::uint32_t begin, std::uint32_t end) {
-    kernels_.quantize_rows(x + std::size_t{begin} * inputs, inputs, end - begin, inputs, view.quantized, begin);
+    kernels_.quantize_rows(x + std::size_t{begin} * inputs, inputs, end - begin, inputs, view.quantized,
+                           begin);
   });
   return view;
 }
@@ -148,7 +152,8 @@ void TransformerBlock::finish_qkv_row(const Wave& wave, std::uint32_t row_in_wav
     }
   }
   if (attention.clip_qkv > 0.0F) {
-    for (float* x = query; x < query + width; ++x) *x = std::clamp(*x, -attention.clip_qkv, attention.clip_qkv);
+    for (float* x = query; x < query + width; ++x)
+      *x = std::clamp(*x, -attention.clip_qkv, attention.clip_qkv);
   }
   const std::size_t angles = angle_offset(wave, row_in_wave);
   for (float* head = query; head < value; head += head_dim) {
@@ -162,8 +167,8 @@ void TransformerBlock::finish_qkv_row(const Wave& wave, std::uint32_t row_in_wav
   store.format = services_.kv.format;
   store.kv_heads = attention.num_kv_heads;
   store.head_dim = head_dim;
-  store.page = kv_layer(layer) +
-               wave.step->sequences[row]->pages[position / kernels::kKvPagePositions] * services_.kv.page_stride;
+  store.page = kv_layer(layer) + wave.step->sequences[row]->pages[position / kernels::kKvPagePositions] *
+                                     services_.kv.page_stride;
   store.slot = position % kernels::kKvPagePositions;
   store.key = key;
   store.value = value;

@@ -5,10 +5,9 @@
 // flight. Used by one thread at a time, which may spread the work over the context's.
 #pragma once
 
-#include <cstdint>
-
 #include <colibri/services.hpp>
 #include <colibri/stage.hpp>
+#include <cstdint>
 
 #include "stages/dense_weights.hpp"
 #include "stages/memory_cursor.hpp"
@@ -32,14 +31,14 @@ class TransformerBlock {
 
  private:
   struct Scratch {
-    float* normed = nullptr;     // [wave_rows, hidden]; after use also the projection back to hidden
-    float* qkv = nullptr;        // [wave_rows, query_size + 2 * kv_size]
-    float* attended = nullptr;   // [wave_rows, query_size]
-    float* gate = nullptr;       // [wave_rows, widest dense intermediate]
-    float* up = nullptr;         // the same
+    float* normed = nullptr;         // [wave_rows, hidden]; after use also the projection back to hidden
+    float* qkv = nullptr;            // [wave_rows, query_size + 2 * kv_size]
+    float* attended = nullptr;       // [wave_rows, query_size]
+    float* gate = nullptr;           // [wave_rows, widest dense intermediate]
+    float* up = nullptr;             // the same
     std::byte* quantized = nullptr;  // rows of the widest matrix input; null unless weights are int8
-    float* cosines = nullptr;    // [in_flight, max_rows, rotary_dim / 2]
-    float* sines = nullptr;      // the same
+    float* cosines = nullptr;        // [in_flight, max_rows, rotary_dim / 2]
+    float* sines = nullptr;          // the same
   };
   static Scratch lay_out(MemoryCursor& cursor, const PlanInputs& inputs);
 
@@ -57,7 +56,8 @@ class TransformerBlock {
     return services_.kv.base + layer * services_.kv.layer_stride;
   }
   std::size_t angle_offset(const Wave& wave, std::uint32_t row_in_wave) const noexcept {
-    const std::size_t row = wave.step->slot * std::size_t{services_.plan.max_rows} + wave.row_begin + row_in_wave;
+    const std::size_t row =
+        wave.step->slot * std::size_t{services_.plan.max_rows} + wave.row_begin + row_in_wave;
     return row * (spec_.rope.rotary_dim / 2);
   }
 

@@ -9,7 +9,8 @@
 namespace colibri::testing {
 namespace {
 
-Request prompt(std::uint64_t index, std::uint32_t tokens, std::uint32_t max_tokens = 4, Task task = Task::generate) {
+Request prompt(std::uint64_t index, std::uint32_t tokens, std::uint32_t max_tokens = 4,
+               Task task = Task::generate) {
   Request request;
   request.index = index;
   request.id = "r" + std::to_string(index);
@@ -22,8 +23,8 @@ Request prompt(std::uint64_t index, std::uint32_t tokens, std::uint32_t max_toke
 
 // admit alone; the test plays everything behind it.
 struct Bench {
-  explicit Bench(std::uint32_t max_rows, std::uint32_t wave_rows, std::uint32_t in_flight, std::uint32_t pages,
-                 bool finite = true, HarnessOptions options = {})
+  explicit Bench(std::uint32_t max_rows, std::uint32_t wave_rows, std::uint32_t in_flight,
+                 std::uint32_t pages, bool finite = true, HarnessOptions options = {})
       : model(small_spec({true}), 1), job(model, max_rows, wave_rows, in_flight, pages), source(finite) {
     job.services.source = &source;
     job.services.stopping = [this] { return stopping; };
@@ -55,7 +56,8 @@ struct Bench {
       Sequence& sequence = *step.sequences[row];
       if ((step.flags[row] & kRowSample) != 0) {
         sequence.tokens.push_back(1);
-        const std::uint32_t generated = static_cast<std::uint32_t>(sequence.tokens.size()) - sequence.prompt_size;
+        const std::uint32_t generated =
+            static_cast<std::uint32_t>(sequence.tokens.size()) - sequence.prompt_size;
         sequence.finished = stop_all || generated == sequence.request.max_tokens;
       } else if ((step.flags[row] & kRowLast) != 0) {
         sequence.finished = true;
@@ -106,16 +108,20 @@ TEST(DenseAdmit, PacksDecodeRowsThenChunksThenNewSequences) {
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->wave_count, 2U);
-  EXPECT_EQ(rows_of(*step), (std::vector<RowSummary>{{0, 0, 0}, {0, 1, kEnd}, {1, 0, 0}, {1, 1, 0}, {1, 2, 0}, {1, 3, 0}}));
+  EXPECT_EQ(rows_of(*step),
+            (std::vector<RowSummary>{{0, 0, 0}, {0, 1, kEnd}, {1, 0, 0}, {1, 1, 0}, {1, 2, 0}, {1, 3, 0}}));
   bench.finish(*step);
   step = bench.next_step();
   ASSERT_NE(step, nullptr);
-  EXPECT_EQ(rows_of(*step), (std::vector<RowSummary>{{0, 2, kRowSample}, {1, 4, 0}, {1, 5, 0}, {1, 6, 0}, {1, 7, kEnd}, {2, 0, 0}}));
+  EXPECT_EQ(rows_of(*step),
+            (std::vector<RowSummary>{
+                {0, 2, kRowSample}, {1, 4, 0}, {1, 5, 0}, {1, 6, 0}, {1, 7, kEnd}, {2, 0, 0}}));
   bench.admit->end_of_input();
   bench.finish(*step);
   step = bench.next_step();
   ASSERT_NE(step, nullptr);
-  EXPECT_EQ(rows_of(*step), (std::vector<RowSummary>{{0, 3, kRowSample}, {1, 8, kRowSample}, {2, 1, 0}, {2, 2, kEnd}}));
+  EXPECT_EQ(rows_of(*step),
+            (std::vector<RowSummary>{{0, 3, kRowSample}, {1, 8, kRowSample}, {2, 1, 0}, {2, 2, kEnd}}));
   EXPECT_EQ(bench.admit->count("prompt_rows_total"), 13U);
   EXPECT_EQ(bench.admit->count("decode_rows_total"), 3U);
 }
@@ -133,8 +139,10 @@ TEST(DenseAdmit, RunsEverythingToTheEndAndGivesAllPagesBack) {
         std::set<const Sequence*> seen;
         for (std::uint32_t r = 0; r < step->rows; ++r) {
           const bool continues = r > 0 && step->sequences[r] == step->sequences[r - 1];
-          if (continues) EXPECT_EQ(step->positions[r], step->positions[r - 1] + 1);
-          else EXPECT_TRUE(seen.insert(step->sequences[r]).second);
+          if (continues)
+            EXPECT_EQ(step->positions[r], step->positions[r - 1] + 1);
+          else
+            EXPECT_TRUE(seen.insert(step->sequences[r]).second);
         }
         for (const Step* other : flying) {
           for (std::uint32_t r = 0; r < other->rows; ++r) EXPECT_EQ(seen.count(other->sequences[r]), 0U);
@@ -171,7 +179,8 @@ TEST(DenseAdmit, StartsASequenceOnlyWhenAllItsPagesAreFree) {
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->rows, 18U);
   std::set<std::uint32_t> pages;
-  for (const std::uint32_t row : {0U, 17U}) pages.insert(step->sequences[row]->pages.begin(), step->sequences[row]->pages.end());
+  for (const std::uint32_t row : {0U, 17U})
+    pages.insert(step->sequences[row]->pages.begin(), step->sequences[row]->pages.end());
   EXPECT_EQ(pages, (std::set<std::uint32_t>{0, 1, 2, 3}));
 }
 
@@ -193,7 +202,8 @@ TEST(DenseAdmit, RefusesWhatCanNeverRun) {
       {prompt(0, 0), ErrorCode::invalid_input, "no tokens"},
       {outside, ErrorCode::invalid_input, "outside the vocabulary: 61"},
       {stop_without_text, ErrorCode::invalid_input, "tokenizer"},
-      {prompt(0, 100, 29), ErrorCode::capacity, "needs 9 pages of 16 positions, the pool has 8; raise memory.dynamic"},
+      {prompt(0, 100, 29), ErrorCode::capacity,
+       "needs 9 pages of 16 positions, the pool has 8; raise memory.dynamic"},
       {prompt(0, 129, 0, Task::score), ErrorCode::capacity, "9 pages"},
       {prompt(0, 200, 100), ErrorCode::invalid_input, "lower it to 56 or less"},
       {prompt(0, 256, 1), ErrorCode::invalid_input, "no room to generate"},
@@ -249,9 +259,13 @@ TEST(DenseAdmit, FlagsSayWhatEachTaskNeeds) {
   bench.admit->end_of_input();
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
-  EXPECT_EQ(rows_of(*step),
-            (std::vector<RowSummary>{{0, 0, kRowScore}, {0, 1, kRowScore}, {0, 2, kRowLast}, {1, 0, kRowEmbed},
-                                     {1, 1, kRowEmbed | kRowLast}, {2, 0, 0}, {2, 1, kRowEmbed | kRowLast}}));
+  EXPECT_EQ(rows_of(*step), (std::vector<RowSummary>{{0, 0, kRowScore},
+                                                     {0, 1, kRowScore},
+                                                     {0, 2, kRowLast},
+                                                     {1, 0, kRowEmbed},
+                                                     {1, 1, kRowEmbed | kRowLast},
+                                                     {2, 0, 0},
+                                                     {2, 1, kRowEmbed | kRowLast}}));
   EXPECT_EQ(step->sequences[0]->pages.size(), 1U) << "a score holds pages for its prompt only";
 }
 
@@ -264,6 +278,24 @@ TEST(DenseAdmit, FiniteInputFillsAStepBeforeItStarts) {
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->rows, 6U);
+  bench.finish(*step);
+  EXPECT_EQ(bench.next_step(), nullptr) << "two rows, and more requests are to come";
+  bench.send(prompt(2, 7));
+  step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->rows, 6U);
+}
+
+TEST(DenseAdmit, FiniteInputDoesNotWaitForWhatCannotStart) {
+  Bench bench(20, 20, 1, 4);
+  bench.send(prompt(0, 20, 12));
+  Step* step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  bench.send(prompt(1, 17, 16));  // 3 pages, 2 are free
+  bench.finish(*step);
+  step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->rows, 1U);
 }
 
 TEST(DenseAdmit, OpenInputStartsWhenTheInboxIsEmpty) {

@@ -17,7 +17,8 @@ std::vector<std::int32_t> random_tokens(std::uint32_t count, std::uint32_t vocab
   return tokens;
 }
 
-Request request(std::uint64_t index, Task task, std::vector<std::int32_t> tokens, std::uint32_t max_tokens = 8) {
+Request request(std::uint64_t index, Task task, std::vector<std::int32_t> tokens,
+                std::uint32_t max_tokens = 8) {
   Request request;
   request.index = index;
   request.id = std::to_string(index);
@@ -28,7 +29,8 @@ Request request(std::uint64_t index, Task task, std::vector<std::int32_t> tokens
   return request;
 }
 
-void expect_close(const std::vector<float>& row, const Row& expected, double tolerance, const std::string& what) {
+void expect_close(const std::vector<float>& row, const Row& expected, double tolerance,
+                  const std::string& what) {
   ASSERT_EQ(row.size(), expected.size()) << what;
   double largest = 0;
   for (const double value : expected) largest = std::max(largest, std::abs(value));
@@ -87,7 +89,8 @@ TEST(DenseAttend, EveryFormMatchesDoublePrecision) {
     DenseJob job(model, 13, 5, 1, 32);
     KeptTrace trace;
     job.services.trace = &trace;
-    const auto first = random_tokens(41, form.spec.vocab_size, 1), second = random_tokens(18, form.spec.vocab_size, 2);
+    const auto first = random_tokens(41, form.spec.vocab_size, 1),
+               second = random_tokens(18, form.spec.vocab_size, 2);
     const PipelineRun run =
         run_dense_pipeline(job.services, {request(0, Task::score, first), request(1, Task::embed, second)});
     ASSERT_TRUE(run.ended);
@@ -110,7 +113,8 @@ TEST(DenseAttend, EveryFormMatchesDoublePrecision) {
         const RequestResult& result = run.results.at(0);
         ASSERT_EQ(result.prompt_logprobs.size(), tokens.size() - 1);
         for (std::size_t t = 1; t < tokens.size(); ++t) {
-          EXPECT_NEAR(result.prompt_logprobs[t - 1], reference_logprob(expected.logits[t - 1], tokens[t]), 1e-4);
+          EXPECT_NEAR(result.prompt_logprobs[t - 1], reference_logprob(expected.logits[t - 1], tokens[t]),
+                      1e-4);
         }
       } else {
         Row mean(form.spec.hidden_size, 0.0);
@@ -131,7 +135,8 @@ TEST(DenseAttend, GreedyTokensAreThoseOfDoublePrecision) {
   std::vector<std::int32_t> tokens = prompt;
   for (int i = 0; i < 12; ++i) {
     const Row logits = reference_forward(model, tokens).logits.back();
-    tokens.push_back(static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    tokens.push_back(
+        static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
   }
   EXPECT_EQ(run.results.at(0).tokens, std::vector<std::int32_t>(tokens.begin() + 21, tokens.end()));
   EXPECT_EQ(run.results.at(0).finish_reason, FinishReason::length);
@@ -154,7 +159,8 @@ Outputs outputs_of(const DenseModel& model, const std::vector<Request>& requests
     trace.rows[index]["prompt_logprobs"][0] = result.prompt_logprobs;
     trace.rows[index]["embedding"][0] = result.embedding;
     trace.rows[index]["tokens"][0].assign(result.tokens.begin(), result.tokens.end());
-    for (const TokenLogprob& token : result.logprobs) trace.rows[index]["logprobs"][0].push_back(token.logprob);
+    for (const TokenLogprob& token : result.logprobs)
+      trace.rows[index]["logprobs"][0].push_back(token.logprob);
   }
   return trace.rows;
 }
@@ -206,18 +212,19 @@ INSTANTIATE_TEST_SUITE_P(Formats, DenseInvariance,
                                            kernels::WeightFormat::int8_g64),
                          format_name);
 
-// Work large enough to be cut into many tiles, run in shuffled orders.
+// Work large enough to be cut into many tiles, also between the heads of a row, run in shuffled orders;
+// against waves of one row, where there is little to cut.
 TEST(DenseAttend, TilesInAnyOrderGiveTheSame) {
   for (const auto format : {kernels::WeightFormat::f32, kernels::WeightFormat::int8_g64}) {
     ModelSpec spec = small_spec({false, true});
     spec.hidden_size = 320;
-    spec.vocab_size = 3001;
+    spec.vocab_size = 1501;
     spec.weight_dtype = format;
     spec.layers[0].dense_intermediate_size = 500;
     const DenseModel model(spec, 8);
-    const std::vector<Request> requests = {request(0, Task::score, random_tokens(70, 3001, 1)),
-                                           request(1, Task::score, random_tokens(30, 3001, 2))};
-    const Outputs expected = outputs_of(model, requests, 128, 100, 1, 1, kernels::KvFormat::f32, "scalar");
+    const std::vector<Request> requests = {request(0, Task::score, random_tokens(250, 1501, 1)),
+                                           request(1, Task::score, random_tokens(30, 1501, 2))};
+    const Outputs expected = outputs_of(model, requests, 512, 1, 1, 1, kernels::KvFormat::f32, "scalar");
     for (const std::uint64_t seed : {2U, 3U}) {
       EXPECT_EQ(outputs_of(model, requests, 128, 100, 1, seed, kernels::KvFormat::f32, "scalar"), expected);
     }

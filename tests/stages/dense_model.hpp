@@ -3,13 +3,12 @@
 // MoE layers are layers whose MoE block adds nothing.
 #pragma once
 
+#include <colibri/services.hpp>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/dense_weights.hpp"
 

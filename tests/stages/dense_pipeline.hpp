@@ -28,8 +28,8 @@ class KeptTrace final : public TraceRecorder {
   bool wants_routing() const override { return false; }
   void values(std::string_view name, std::uint32_t layer, const Sequence& sequence, std::uint32_t position,
               std::span<const float> row) override {
-    rows[sequence.request.index][std::string(name) + "." + std::to_string(layer)][position].assign(row.begin(),
-                                                                                                 row.end());
+    rows[sequence.request.index][std::string(name) + "." + std::to_string(layer)][position].assign(
+        row.begin(), row.end());
   }
   void routing(std::uint64_t, std::uint64_t, const Sequence&, std::uint32_t, std::uint32_t,
                std::span<const std::uint32_t>, std::span<const float>) override {}
@@ -63,8 +63,8 @@ inline Message request_message(Request request) {
 }
 
 // Runs `requests` to the end. `room` is what every output port has in one call of a stage.
-inline PipelineRun run_dense_pipeline(const Services& services, std::vector<Request> requests, std::uint64_t seed = 1,
-                                      std::uint32_t room = 1U << 20) {
+inline PipelineRun run_dense_pipeline(const Services& services, std::vector<Request> requests,
+                                      std::uint64_t seed = 1, std::uint32_t room = 1U << 20) {
   const HarnessOptions options{.seed = seed, .room = room};
   StageHarness admit(kAdmitKind, services, options);
   StageHarness embed(kEmbedKind, services, options);

@@ -64,9 +64,9 @@ inline Rows reference_attention(const DenseModel& model, std::uint32_t layer, co
   const std::uint32_t d = a.head_dim, window = spec.layers[layer].sliding_window;
   Rows qs, ks, vs;
   for (std::uint32_t t = 0; t < x.size(); ++t) {
-    const Row qkv = reference_linear(reference_norm(x[t], model.tensor(p + "attention_norm.weight"), spec.rms_norm_eps),
-                                     model.tensor(p + "qkv.weight"),
-                                     a.qkv_bias ? &model.tensor(p + "qkv.bias") : nullptr);
+    const Row qkv = reference_linear(
+        reference_norm(x[t], model.tensor(p + "attention_norm.weight"), spec.rms_norm_eps),
+        model.tensor(p + "qkv.weight"), a.qkv_bias ? &model.tensor(p + "qkv.bias") : nullptr);
     Row q(qkv.begin(), qkv.begin() + a.query_size());
     Row k(qkv.begin() + a.query_size(), qkv.begin() + a.query_size() + a.kv_size());
     Row v(qkv.begin() + a.query_size() + a.kv_size(), qkv.end());
@@ -77,8 +77,8 @@ inline Rows reference_attention(const DenseModel& model, std::uint32_t layer, co
     auto each_head = [&](Row& row, const char* norm) {
       for (std::size_t begin = 0; begin < row.size(); begin += d) {
         if (a.qk_norm != QkNorm::per_head) continue;
-        const Row head = reference_norm(Row(row.begin() + begin, row.begin() + begin + d), model.tensor(p + norm),
-                                        spec.rms_norm_eps);
+        const Row head = reference_norm(Row(row.begin() + begin, row.begin() + begin + d),
+                                        model.tensor(p + norm), spec.rms_norm_eps);
         std::copy(head.begin(), head.end(), row.begin() + begin);
       }
     };
@@ -109,7 +109,8 @@ inline Rows reference_attention(const DenseModel& model, std::uint32_t layer, co
       double sum = 0;
       for (double& score : scores) sum += score = std::exp(score - max);
       for (std::uint32_t s = first; s <= t; ++s) {
-        for (std::uint32_t i = 0; i < d; ++i) attended[h * d + i] += scores[s - first] / sum * vs[s][kv * d + i];
+        for (std::uint32_t i = 0; i < d; ++i)
+          attended[h * d + i] += scores[s - first] / sum * vs[s][kv * d + i];
       }
     }
     Row projected = reference_linear(attended, model.tensor(p + "attention_output.weight"),
@@ -146,8 +147,9 @@ inline ReferenceResult reference_forward(const DenseModel& model, const std::vec
   }
   for (const Row& row : x) {
     result.final_states.push_back(reference_norm(row, model.tensor("final_norm.weight"), spec.rms_norm_eps));
-    result.logits.push_back(reference_linear(
-        result.final_states.back(), model.tensor(spec.tied_head ? "embedding.weight" : "head.weight"), nullptr));
+    result.logits.push_back(
+        reference_linear(result.final_states.back(),
+                         model.tensor(spec.tied_head ? "embedding.weight" : "head.weight"), nullptr));
   }
   return result;
 }

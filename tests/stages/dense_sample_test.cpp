@@ -38,7 +38,8 @@ ModelSpec identity_spec() {
 
 class SampleBench {
  public:
-  explicit SampleBench(bool with_text = true, std::uint32_t room = 1U << 20) : model_(identity_spec(), 1), job_(identity(model_), 64, 4, 1, 4) {
+  explicit SampleBench(bool with_text = true, std::uint32_t room = 1U << 20)
+      : model_(identity_spec(), 1), job_(identity(model_), 64, 4, 1, 4) {
     if (with_text) {
       tokenizer_ = std::move(Tokenizer::parse(kTokenizerJson)).value();
       job_.services.tokenizer = tokenizer_.get();
@@ -199,8 +200,9 @@ TEST(DenseSample, StreamsPiecesThatMakeUpTheText) {
   std::vector<std::string> pieces;
   const RequestResult result = bench.generate(request, {kA, kAcute1, kAcute2, kC, kB, kC, kC}, &pieces);
   EXPECT_EQ(pieces, (std::vector<std::string>{"a", "\xC3\xA9", "cb"}));
-  EXPECT_EQ(result.text, "a\xC3\xA9"
-                         "cb");
+  EXPECT_EQ(result.text,
+            "a\xC3\xA9"
+            "cb");
   EXPECT_EQ(result.finish_reason, FinishReason::stop);
 }
 
@@ -315,6 +317,22 @@ TEST(DenseSample, LogitsThatAreNotFiniteAreAnError) {
   }
 }
 
+TEST(DenseSample, ASequenceWithSeveralBadRowsIsAnsweredOnce) {
+  SampleBench bench;
+  Request score;
+  score.task = Task::score;
+  const auto sequence = bench.start(score);
+  for (std::uint32_t position = 0; position < 2; ++position) {
+    bench.add(*sequence, position, kRowScore, kA);
+    bench.step().residual[position * kVocab] = std::nanf("");
+  }
+  bench.add(*sequence, 2, kRowLast, kA);
+  const std::vector<Outcome> outcomes = bench.run();
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_NE(outcomes[0].result.error.message().find("position 0"), std::string::npos);
+  EXPECT_TRUE(outcomes[0].result.prompt_logprobs.empty());
+}
+
 TEST(DenseSample, WaitsForRoomWithManyOutcomes) {
   SampleBench bench(true, /*room=*/1);
   std::vector<std::unique_ptr<Sequence>> sequences;
@@ -324,7 +342,8 @@ TEST(DenseSample, WaitsForRoomWithManyOutcomes) {
   }
   const std::vector<Outcome> outcomes = bench.run();
   ASSERT_EQ(outcomes.size(), 10U);
-  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(outcomes[i].result.tokens, Ids{static_cast<std::int32_t>(i % 2)});
+  for (std::size_t i = 0; i < 10; ++i)
+    EXPECT_EQ(outcomes[i].result.tokens, Ids{static_cast<std::int32_t>(i % 2)});
 }
 
 }  // namespace

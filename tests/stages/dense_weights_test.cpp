@@ -56,12 +56,9 @@ TEST(DenseWeights, NamesTheTensorThatIsMissing) {
 TEST(DenseWeights, NamesTheTensorThatIsMisshapenOrMisplaced) {
   using Change = void (*)(DenseTensor&);
   const Change changes[] = {
-      [](DenseTensor& t) { t.rows += 1; },
-      [](DenseTensor& t) { t.columns -= 1; },
-      [](DenseTensor& t) { t.packed = !t.packed; },
-      [](DenseTensor& t) { t.bytes -= 4; },
-      [](DenseTensor& t) { t.offset += 4; },
-      [](DenseTensor& t) { t.offset = ~std::uint64_t{63}; },
+      [](DenseTensor& t) { t.rows += 1; },          [](DenseTensor& t) { t.columns -= 1; },
+      [](DenseTensor& t) { t.packed = !t.packed; }, [](DenseTensor& t) { t.bytes -= 4; },
+      [](DenseTensor& t) { t.offset += 4; },        [](DenseTensor& t) { t.offset = ~std::uint64_t{63}; },
   };
   const std::size_t count = DenseModel(full_spec(), 1).tensors_.size();
   for (std::size_t i = 0; i < count; ++i) {

@@ -6,6 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <colibri/registry.hpp>
+#include <colibri/services.hpp>
+#include <colibri/stage.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -17,10 +20,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <colibri/registry.hpp>
-#include <colibri/services.hpp>
-#include <colibri/stage.hpp>
 
 namespace colibri::testing {
 
@@ -38,7 +37,9 @@ class HarnessContext final : public StageContext, public CompletionPort {
 
   std::string_view name() const override { return info_.kind; }
   const Services& services() const override { return services_; }
-  std::uint64_t integer(std::string_view param) const override { return std::strtoull(value(param).c_str(), nullptr, 10); }
+  std::uint64_t integer(std::string_view param) const override {
+    return std::strtoull(value(param).c_str(), nullptr, 10);
+  }
   double number(std::string_view param) const override { return std::strtod(value(param).c_str(), nullptr); }
   bool boolean(std::string_view param) const override { return value(param) == "true"; }
   std::string_view text(std::string_view param) const override {
