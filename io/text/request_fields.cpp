@@ -234,62 +234,53 @@ Status read_url(const JsonValue& value, std::string_view field, FieldContext&) {
 }
 
 constexpr FieldRule kOwnFields[] = {
-    {"id", kAnyTask, false, nullptr},
-    {"custom_id", kAnyTask, false, nullptr},
-    {"prompt", kAnyTask, false, read_prompt},
-    {"tokens", kAnyTask, false, read_token_ids},
-    {"max_tokens", kGenerate, true, read_max_tokens},
-    {"temperature", kGenerate, true, read_temperature},
-    {"top_p", kGenerate, true, read_top_p},
-    {"top_k", kGenerate, true, read_top_k},
-    {"seed", kGenerate, true, read_seed},
-    {"stop", kGenerate, true, read_stop},
-    {"ignore_eos", kGenerate, true, read_ignore_eos},
-    {"logprobs", kGenerate, true, read_logprobs},
-    {"pooling", kEmbed, true, read_pooling},
-    {"normalize", kEmbed, true, read_normalize},
+    {"id", false, nullptr},
+    {"custom_id", false, nullptr},
+    {"prompt", false, read_prompt},
+    {"tokens", false, read_token_ids},
+    {"max_tokens", true, read_max_tokens},
+    {"temperature", true, read_temperature},
+    {"top_p", true, read_top_p},
+    {"top_k", true, read_top_k},
+    {"seed", true, read_seed},
+    {"stop", true, read_stop},
+    {"ignore_eos", true, read_ignore_eos},
+    {"logprobs", true, read_logprobs},
+    {"pooling", true, read_pooling},
+    {"normalize", true, read_normalize},
 };
 
 constexpr FieldRule kOpenaiLineFields[] = {
-    {"custom_id", kAnyTask, false, nullptr},
-    {"method", kAnyTask, false, read_method},
-    {"url", kAnyTask, false, read_url},
-    {"body", kAnyTask, false, nullptr},
+    {"custom_id", false, nullptr},
+    {"method", false, read_method},
+    {"url", false, read_url},
+    {"body", false, nullptr},
 };
 
 constexpr FieldRule kOpenaiBodyFields[] = {
-    {"model", kGenerate, false, read_model},
-    {"prompt", kGenerate, false, read_openai_prompt},
-    {"max_tokens", kGenerate, true, read_max_tokens},
-    {"temperature", kGenerate, true, read_temperature},
-    {"top_p", kGenerate, true, read_top_p},
-    {"top_k", kGenerate, true, read_top_k},
-    {"seed", kGenerate, true, read_seed},
-    {"stop", kGenerate, true, read_stop},
-    {"ignore_eos", kGenerate, true, read_ignore_eos},
-    {"logprobs", kGenerate, true, read_logprobs},
-    {"user", kGenerate, true, read_user},
-    {"n", kGenerate, true, accept_one},
-    {"best_of", kGenerate, true, accept_one},
-    {"echo", kGenerate, true, accept_false},
-    {"stream", kGenerate, true, accept_false},
-    {"stream_options", kGenerate, true, accept_null},
-    {"suffix", kGenerate, true, accept_null},
-    {"presence_penalty", kGenerate, true, accept_zero},
-    {"frequency_penalty", kGenerate, true, accept_zero},
-    {"logit_bias", kGenerate, true, accept_empty_object},
+    {"model", false, read_model},
+    {"prompt", false, read_openai_prompt},
+    {"max_tokens", true, read_max_tokens},
+    {"temperature", true, read_temperature},
+    {"top_p", true, read_top_p},
+    {"top_k", true, read_top_k},
+    {"seed", true, read_seed},
+    {"stop", true, read_stop},
+    {"ignore_eos", true, read_ignore_eos},
+    {"logprobs", true, read_logprobs},
+    {"user", true, read_user},
+    {"n", true, accept_one},
+    {"best_of", true, accept_one},
+    {"echo", true, accept_false},
+    {"stream", true, accept_false},
+    {"stream_options", true, accept_null},
+    {"suffix", true, accept_null},
+    {"presence_penalty", true, accept_zero},
+    {"frequency_penalty", true, accept_zero},
+    {"logit_bias", true, accept_empty_object},
 };
 
 }  // namespace
-
-TaskSet task_bit(Task task) noexcept {
-  switch (task) {
-    case Task::generate: return kGenerate;
-    case Task::score: return kScore;
-    case Task::embed: return kEmbed;
-  }
-  return kNoTask;
-}
 
 std::span<const FieldRule> own_fields() noexcept { return kOwnFields; }
 std::span<const FieldRule> openai_line_fields() noexcept { return kOpenaiLineFields; }

@@ -1,7 +1,7 @@
-// The fields of request lines as tables: name, where it applies, and how its value is read.
+// The fields of request lines as tables: name, and how its value is read.
 //
-// The parser walks a line's members and looks each one up here; unknown names, "did you
-// mean" and "does not apply" follow from the same rows.
+// The parser walks a line's members and looks each one up here; unknown names and "did you
+// mean" follow from the same rows.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,8 @@ struct FieldContext {
   int prompts = 0;  // of `prompt` and `tokens`
 };
 
-enum TaskSet : std::uint8_t { kNoTask = 0, kGenerate = 1, kScore = 2, kEmbed = 4, kAnyTask = 7 };
-TaskSet task_bit(Task task) noexcept;
-
 struct FieldRule {
   std::string_view name;
-  TaskSet tasks;
   bool nullable;  // null is the same as leaving the field out
   // `field` is the name for errors ("body.seed"). Null: read by the parser before all others.
   Status (*read)(const JsonValue& value, std::string_view field, FieldContext& context);

@@ -34,15 +34,9 @@ Status unknown_field(std::string_view name, std::string_view prefix, std::span<c
 // All members of `object` by the table; `prefix` ("body.") is put before names in errors.
 Status read_fields(const JsonValue::Object& object, std::span<const FieldRule> rules, std::string_view prefix,
                    FieldContext& context) {
-  const Task task = context.request.task;
   for (const auto& [name, value] : object) {
     const FieldRule* rule = find_rule(rules, name);
     if (rule == nullptr) return unknown_field(name, prefix, rules);
-    if ((rule->tasks & task_bit(task)) == 0) {
-      return {ErrorCode::invalid_input, "field '" + std::string(prefix) + name +
-                                            "' does not apply to the task " + std::string(task_name(task)) +
-                                            "; remove it"};
-    }
     if (rule->read == nullptr || (rule->nullable && value.is_null())) continue;
     COLIBRI_RETURN_IF_ERROR(rule->read(value, std::string(prefix) + name, context));
   }
@@ -115,6 +109,8 @@ Status parse_into(std::string_view line, std::uint64_t index, FieldContext& cont
   COLIBRI_RETURN_IF_ERROR(request.openai ? read_openai_line(*parsed, context)
                                          : read_own_line(*parsed, context));
   request.logprobs = std::min(request.logprobs, context.defaults.vocab_size);
+  // Of generated tokens: other tasks have none to report on.
+  if (request.task != Task::generate) request.logprobs_given = false;
   if (!context.has_seed) request.seed = default_seed(context.defaults.job_seed, request.id);
   return {};
 }

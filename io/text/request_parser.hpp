@@ -5,17 +5,18 @@
 //   id            string or integer (1 to 512 bytes as text); `custom_id` is the same thing.
 //                 Optional: a line without one is called by its line number.
 //   prompt        string, or `tokens`, a list of token ids; exactly one of them
-// task generate only:
+// task generate:
 //   max_tokens    1 .. 2^31-1, default 128 (shortened to what the context allows unless given)
 //   temperature   0 .. 100, default 0 = greedy; below 1e-5 counts as 0
 //   top_p         above 0, at most 1, default 1      top_k   0 .. 2^31-1, default 0 = all
 //   seed          any 64-bit integer, default: a hash of the job's seed and the id
 //   stop          string or list of strings: at most 16, of 1 to 1024 bytes
 //   ignore_eos    boolean                            logprobs  0 .. 100, the n best per token
-// task embed only:
+// task embed:
 //   pooling       "mean" or "last"                   normalize boolean
-// null for an optional field is the same as leaving it out. A field that is unknown, stands
-// twice, has another type, is out of range, or does not apply to the task is an error.
+// One file may serve several tasks: fields of the other tasks are checked like any other and
+// have no effect. null for an optional field is the same as leaving it out. A field that is
+// unknown, stands twice, has another type or is out of range is an error.
 //
 // OpenAI batch lines have `custom_id`, `method`, `url` and `body`, the body of a completion:
 // model, prompt (text, token ids, or a list with one of them), max_tokens (default 16),

@@ -36,8 +36,13 @@ bool is_same_file(int descriptor, const std::string& path) {
 
 }  // namespace
 
-ResultFile::ResultFile(std::string path) : path_(std::move(path)), journal_path_(path_ + ".journal") {}
-ResultFile::~ResultFile() = default;
+ResultFile::ResultFile(std::string path, JobIdentity identity)
+    : path_(std::move(path)), journal_path_(path_ + ".journal"), identity_(std::move(identity)) {}
+
+// A job that failed before it began leaves no empty file behind.
+ResultFile::~ResultFile() {
+  if (created_ && !begun_) ::unlink(path_.c_str());
+}
 
 bool ResultFile::fits(const std::string& path) {
   struct stat info {};
@@ -47,18 +52,20 @@ bool ResultFile::fits(const std::string& path) {
 Result<std::unique_ptr<ResultFile>> ResultFile::open(const std::string& path, ResultMode mode,
                                                      const JobIdentity& identity,
                                                      const std::string& input_path) {
-  std::unique_ptr<ResultFile> file(new ResultFile(real_path(path)));
+  std::unique_ptr<ResultFile> file(new ResultFile(real_path(path), identity));
   std::error_code ignored;
   if (mode == ResultMode::fresh && std::filesystem::exists(file->journal_path_, ignored)) {
     return Status(ErrorCode::invalid_input, "an earlier job has not finished: '" + path +
                                                 "'; use --resume to go on or --force to start over");
   }
   COLIBRI_RETURN_IF_ERROR(file->open_data(input_path));
-  COLIBRI_RETURN_IF_ERROR(mode == ResultMode::resume ? file->take_up(identity) : file->start_over(identity));
+  if (mode == ResultMode::resume) COLIBRI_RETURN_IF_ERROR(file->take_up());
   return file;
 }
 
 Status ResultFile::open_data(const std::string& input_path) {
+  std::error_code ignored;
+  created_ = !std::filesystem::exists(path_, ignored);
   COLIBRI_ASSIGN_OR_RETURN(data_, open_file(path_, O_RDWR | O_CREAT, kFileMode));
   if (is_same_file(data_.get(), input_path)) {
     return {ErrorCode::invalid_input,
@@ -75,14 +82,16 @@ Status ResultFile::open_data(const std::string& input_path) {
 }
 
 // The journal comes first: from then on what lies in the results file counts only if it is noted.
-Status ResultFile::start_over(const JobIdentity& identity) {
-  COLIBRI_RETURN_IF_ERROR(begin_journal(identity));
+Status ResultFile::begin() {
+  if (begun_) return {};
+  begun_ = true;
+  COLIBRI_RETURN_IF_ERROR(begin_journal());
   COLIBRI_RETURN_IF_ERROR(publish_journal());
   return truncate_file(data_.get(), 0, path_);
 }
 
-Status ResultFile::begin_journal(const JobIdentity& identity) {
-  COLIBRI_ASSIGN_OR_RETURN(const std::string header, encode_journal_header(identity));
+Status ResultFile::begin_journal() {
+  COLIBRI_ASSIGN_OR_RETURN(const std::string header, encode_journal_header(identity_));
   COLIBRI_ASSIGN_OR_RETURN(journal_,
                            open_file(journal_path_ + ".new", O_RDWR | O_CREAT | O_TRUNC, kFileMode));
   COLIBRI_RETURN_IF_ERROR(write_at(journal_.get(), header, 0, journal_path_));

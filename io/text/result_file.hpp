@@ -35,11 +35,16 @@ class ResultFile final : public ResultOutput {
   // Whether `path` can be a ResultFile: a regular file or nothing yet. Else use ResultStream.
   static bool fits(const std::string& path);
 
+  // Refuses what can be refused and takes up what resume finds; older results are not touched yet.
   // `input_path` (may be empty) is only compared: results must not overwrite their requests. A second
   // process that opens the same path is refused while this lives.
   static Result<std::unique_ptr<ResultFile>> open(const std::string& path, ResultMode mode,
                                                   const JobIdentity& identity, const std::string& input_path);
   ~ResultFile() override;
+
+  // Once, before the first result: starts over unless an earlier job goes on. Apart from open, so that
+  // a job that fails before it has begun leaves the results of an earlier one as they were.
+  Status begin();
 
   // Results that were there already, by index; how many of them are errors.
   const ResultIndexSet& completed() const noexcept { return completed_; }
@@ -55,14 +60,13 @@ class ResultFile final : public ResultOutput {
   Status finish(bool in_order);
 
  private:
-  explicit ResultFile(std::string path);
+  ResultFile(std::string path, JobIdentity identity);
   Status open_data(const std::string& input_path);
-  Status start_over(const JobIdentity& identity);
-  Status take_up(const JobIdentity& identity);
-  Status adopt_finished(const JobIdentity& identity);
-  bool check_entry(const JournalEntry& entry, const JobIdentity& identity, std::string& line);
+  Status take_up();
+  Status adopt_finished();
+  bool check_entry(const JournalEntry& entry, std::string& line);
   void note_cut(std::uint64_t data_size, std::uint64_t entries);
-  Status begin_journal(const JobIdentity& identity);
+  Status begin_journal();
   Status publish_journal();
   Status remove_journal();
   Status write_lines();
@@ -72,6 +76,9 @@ class ResultFile final : public ResultOutput {
 
   std::string path_;
   std::string journal_path_;
+  JobIdentity identity_;
+  bool created_ = false;  // the results file, by open
+  bool begun_ = false;
   UniqueDescriptor data_;
   UniqueDescriptor journal_;
   std::uint64_t data_bytes_ = 0;  // written to the file

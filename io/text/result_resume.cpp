@@ -47,13 +47,14 @@ std::optional<ResultLine> read_result_line(std::string_view text) {
 
 }  // namespace
 
-Status ResultFile::take_up(const JobIdentity& identity) {
+Status ResultFile::take_up() {
   auto journal = open_file(journal_path_, O_RDWR);
-  if (!journal && journal.status().code() == ErrorCode::not_found) return adopt_finished(identity);
+  if (!journal && journal.status().code() == ErrorCode::not_found) return adopt_finished();
   if (!journal) return std::move(journal).status();
+  begun_ = true;
   journal_ = std::move(journal).value();
   COLIBRI_ASSIGN_OR_RETURN(const JournalHeader header, read_journal_header(journal_.get(), journal_path_));
-  COLIBRI_RETURN_IF_ERROR(check_same_job(header.identity, identity, journal_path_));
+  COLIBRI_RETURN_IF_ERROR(check_same_job(header.identity, identity_, journal_path_));
   COLIBRI_ASSIGN_OR_RETURN(const std::uint64_t data_size, file_size(data_.get(), path_));
   COLIBRI_ASSIGN_OR_RETURN(const std::uint64_t journal_size, file_size(journal_.get(), journal_path_));
   entries_begin_ = journal_bytes_ = header.bytes;
@@ -74,7 +75,7 @@ Status ResultFile::take_up(const JobIdentity& identity) {
       if (!good) break;
       line.resize(static_cast<std::size_t>(entry.bytes));
       COLIBRI_RETURN_IF_ERROR(read_at(data_.get(), line.data(), line.size(), entry.offset, path_));
-      good = check_entry(entry, identity, line);
+      good = check_entry(entry, line);
       if (!good) break;
       data_bytes_ += entry.bytes;
       journal_bytes_ += kJournalEntryBytes;
@@ -86,9 +87,9 @@ Status ResultFile::take_up(const JobIdentity& identity) {
 }
 
 // Whether the line is what its entry says; then it counts as completed.
-bool ResultFile::check_entry(const JournalEntry& entry, const JobIdentity& identity, std::string& line) {
+bool ResultFile::check_entry(const JournalEntry& entry, std::string& line) {
   if (!line.ends_with('\n') || content_hash64(line) != entry.line_hash) return false;
-  if (identity.input_lines != 0 && entry.index >= identity.input_lines) return false;
+  if (identity_.input_lines != 0 && entry.index >= identity_.input_lines) return false;
   if (!completed_.insert(entry.index)) return false;
   if (entry.failed) ++completed_failed_;
   return true;
@@ -105,10 +106,10 @@ void ResultFile::note_cut(std::uint64_t data_size, std::uint64_t entries) {
 }
 
 // No journal: the file of a finished job, or nothing. Its lines say which requests they answer.
-Status ResultFile::adopt_finished(const JobIdentity& identity) {
+Status ResultFile::adopt_finished() {
   COLIBRI_ASSIGN_OR_RETURN(const std::uint64_t data_size, file_size(data_.get(), path_));
-  if (data_size == 0) return start_over(identity);
-  COLIBRI_RETURN_IF_ERROR(begin_journal(identity));
+  if (data_size == 0) return {};  // begin() starts
+  COLIBRI_RETURN_IF_ERROR(begin_journal());
   COLIBRI_ASSIGN_OR_RETURN(JsonlReader reader, JsonlReader::open(path_));
   JsonlLine line;
   for (;;) {
@@ -118,7 +119,7 @@ Status ResultFile::adopt_finished(const JobIdentity& identity) {
     // The last line may be torn, if one before it shows that these are results.
     if (!line.terminated && completed_.size() > 0) break;
     const bool whole = line.terminated && line.offset == data_bytes_ && line.bytes == line.text.size() + 1;
-    if (!result || !whole || (identity.input_lines != 0 && result->index >= identity.input_lines) ||
+    if (!result || !whole || (identity_.input_lines != 0 && result->index >= identity_.input_lines) ||
         !completed_.insert(result->index)) {
       ::unlink((journal_path_ + ".new").c_str());
       return {ErrorCode::invalid_input, "the file does not hold results of this job: '" + path_ + "' line " +
@@ -135,6 +136,7 @@ Status ResultFile::adopt_finished(const JobIdentity& identity) {
   }
   note_cut(data_size, completed_.size());
   COLIBRI_RETURN_IF_ERROR(publish_journal());
+  begun_ = true;
   return truncate_file(data_.get(), data_bytes_, path_);
 }
 

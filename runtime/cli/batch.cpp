@@ -1,9 +1,12 @@
 // colibri batch: a file of requests through a model, results as they complete.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
-#include <unistd.h>
+#include <utility>
 
 #include "io/text/jsonl_reader.hpp"
 #include "io/text/request_scan.hpp"
@@ -33,6 +36,18 @@ struct BatchArguments {
   PipelineFlags pipeline;
 };
 
+bool writes_file(const BatchArguments& arguments) {
+  return !arguments.output.empty() && arguments.output != "-" && ResultFile::fits(arguments.output);
+}
+
+// Files and folders are not; neither is what does not exist, so that the error is one of opening it.
+bool can_be_read_only_once(const std::string& input) {
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(input, ignored).type();
+  using enum std::filesystem::file_type;
+  return input == "-" || kind == fifo || kind == character || kind == socket;
+}
+
 Task task_of(const std::string& name) {
   return name == "score" ? Task::score : name == "embed" ? Task::embed : Task::generate;
 }
@@ -44,15 +59,19 @@ class Batch {
   ExitStatus run();
 
  private:
-  bool from_stdin() const { return arguments_.input == "-"; }
   Status open();
-  Status open_output(const InputScan& scan);
+  // What can be refused without the model's weights: other inputs and outputs than this job can take.
+  Status open_files(const Container& container);
+  Status open_results(const Container& container);
   Status open_source();
+  void describe_start();
   void show_progress(const RunReport& report);
   ExitStatus finish(const RunReport& report);
 
   const BatchArguments& arguments_;
   VerbContext& context_;
+  // Input that can be read only once: standard input, a pipe, a device.
+  bool streamed_ = false;
   std::unique_ptr<StopSignals> signals_;
   InputScan scan_;
   std::unique_ptr<EngineSession> session_;
@@ -64,55 +83,68 @@ class Batch {
   std::unique_ptr<Progress> progress_;
 };
 
+// Why these flags cannot go together with this input and output; empty when they can.
+std::string conflict_of(const BatchArguments& arguments, bool streamed) {
+  const bool to_file = writes_file(arguments);
+  if (arguments.resume && streamed) {
+    return "--resume needs requests that can be read again, and this input cannot: " + arguments.input +
+           "; save it to a file first";
+  }
+  if (arguments.resume && !to_file) return "--resume needs the results file of the unfinished job; name it with -o FILE";
+  if (arguments.in_order && !to_file) return "--in-order sorts a results file at the end; name one with -o FILE";
+  return {};
+}
+
 Status Batch::open() {
   // Signals first: threads made later inherit what is blocked.
   COLIBRI_ASSIGN_OR_RETURN(signals_, StopSignals::start([&console = context_.console](int) {
                              console.info("stopping: the step that runs is finished first; a second signal ends at once");
                            }));
-  // The input is looked at before the model is loaded: duplicate ids show at once.
-  if (!from_stdin()) {
+  // The input is looked at before the model: duplicate ids show at once.
+  if (!streamed_) {
     COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input));
   }
-  COLIBRI_ASSIGN_OR_RETURN(session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_));
-  COLIBRI_RETURN_IF_ERROR(open_output(scan_));
-  COLIBRI_RETURN_IF_ERROR(open_source());
-  if (!arguments_.trace_routing.empty()) {
-    COLIBRI_ASSIGN_OR_RETURN(routing_, RoutingTrace::create(arguments_.trace_routing, session_->engine()));
-  }
-  return {};
-}
-
-Status Batch::open_output(const InputScan& scan) {
-  ResultOutput* output = nullptr;
-  const bool is_file = !arguments_.output.empty() && arguments_.output != "-" && ResultFile::fits(arguments_.output);
-  if (is_file) {
-    JobIdentity identity;
-    identity.input = scan.digest;
-    identity.input_lines = scan.lines;
-    identity.model = session_->engine().container().digest();
-    identity.options = "task=" + arguments_.task + " seed=" + std::to_string(arguments_.seed);
-    const ResultMode mode = arguments_.resume ? ResultMode::resume : arguments_.force ? ResultMode::force : ResultMode::fresh;
-    COLIBRI_ASSIGN_OR_RETURN(file_, ResultFile::open(arguments_.output, mode, identity, from_stdin() ? "" : arguments_.input));
-    if (!file_->note().empty()) context_.console.info(file_->note());
-    output = file_.get();
-  } else {
-    if (arguments_.resume || arguments_.in_order) {
-      return {ErrorCode::invalid_input, "--resume and --in-order need a results file; give one with -o FILE"};
-    }
-    COLIBRI_ASSIGN_OR_RETURN(stream_, ResultStream::open(arguments_.output));
-    output = stream_.get();
-  }
+  COLIBRI_ASSIGN_OR_RETURN(session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_,
+                                                         [this](const Container& c) { return open_files(c); }));
+  if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
   ResultWriter::TokenText token_text;
   if (const Tokenizer* tokenizer = session_->engine().tokenizer()) {
     token_text = [tokenizer](std::int32_t token) { return tokenizer->decode(std::span(&token, 1), false); };
   }
-  sink_ = std::make_unique<JsonlSink>(*output, ResultWriter(std::move(token_text)));
+  ResultOutput& output = file_ != nullptr ? static_cast<ResultOutput&>(*file_) : *stream_;
+  sink_ = std::make_unique<JsonlSink>(output, ResultWriter(std::move(token_text)));
+  COLIBRI_RETURN_IF_ERROR(open_source());
+  if (!arguments_.trace_routing.empty()) {
+    COLIBRI_ASSIGN_OR_RETURN(routing_, RoutingTrace::create(arguments_.trace_routing, session_->engine()));
+  }
+  describe_start();
+  return {};
+}
+
+Status Batch::open_files(const Container& container) {
+  if (!arguments_.trace_routing.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(arguments_.trace_routing));
+  return open_results(container);
+}
+
+Status Batch::open_results(const Container& container) {
+  if (!writes_file(arguments_)) {
+    COLIBRI_ASSIGN_OR_RETURN(stream_, ResultStream::open(arguments_.output));
+    return {};
+  }
+  JobIdentity identity;
+  identity.input = scan_.digest;
+  identity.input_lines = scan_.lines;
+  identity.model = container.digest();
+  identity.options = "task=" + arguments_.task + " seed=" + std::to_string(arguments_.seed);
+  const ResultMode mode = arguments_.resume ? ResultMode::resume : arguments_.force ? ResultMode::force : ResultMode::fresh;
+  COLIBRI_ASSIGN_OR_RETURN(file_, ResultFile::open(arguments_.output, mode, identity, streamed_ ? "" : arguments_.input));
   return {};
 }
 
 Status Batch::open_source() {
-  auto reader = from_stdin() ? JsonlReader::from_descriptor(UniqueDescriptor(::dup(STDIN_FILENO)), "standard input")
-                             : JsonlReader::open(arguments_.input);
+  auto reader = arguments_.input == "-"
+                    ? JsonlReader::from_descriptor(UniqueDescriptor(::dup(STDIN_FILENO)), "standard input")
+                    : JsonlReader::open(arguments_.input);
   if (!reader) return std::move(reader).status();
   JsonlSourceOptions options;
   options.task = task_of(arguments_.task);
@@ -120,9 +152,17 @@ Status Batch::open_source() {
   options.defaults.vocab_size = session_->engine().spec().vocab_size;
   options.defaults.job_seed = arguments_.seed;
   if (file_ != nullptr) options.completed = &file_->completed();
-  options.check_ids = from_stdin();
+  options.check_ids = streamed_;
   source_ = std::make_unique<JsonlSource>(std::move(reader).value(), options);
   return {};
+}
+
+void Batch::describe_start() {
+  if (file_ != nullptr && !file_->note().empty()) context_.console.info(file_->note());
+  if (arguments_.resume && file_->completed().size() > 0) {
+    context_.console.info("going on: " + std::to_string(file_->completed().size()) + " of " +
+                          std::to_string(scan_.requests) + " requests are answered already");
+  }
 }
 
 void Batch::show_progress(const RunReport& report) {
@@ -136,6 +176,11 @@ void Batch::show_progress(const RunReport& report) {
 }
 
 ExitStatus Batch::run() {
+  streamed_ = can_be_read_only_once(arguments_.input);
+  if (const std::string conflict = conflict_of(arguments_, streamed_); !conflict.empty()) {
+    context_.console.error("batch: " + conflict);
+    return ExitStatus::wrong_usage;
+  }
   if (Status opened = open(); !opened) return context_.fail(std::move(opened).at("batch"));
   progress_ = std::make_unique<Progress>(context_.console, "batch", ProgressUnit::items);
   Job job;
@@ -168,6 +213,9 @@ ExitStatus Batch::finish(const RunReport& report) {
                           std::string(file_ != nullptr ? "; the same command with --resume goes on" : ""));
     return exit_status_of_signal(signals_->received());
   }
+  if (source_->requests() == 0 && (file_ == nullptr || file_->completed().size() == 0)) {
+    context_.console.warning("batch: the input holds no requests: " + arguments_.input + "; there are no results");
+  }
   const std::uint64_t failed = sink_->failed() + (file_ != nullptr ? file_->completed_failed() : 0);
   if (failed == 0) return ExitStatus::ok;
   context_.console.error("lines answered with an error: " + std::to_string(failed) + "; see \"error\" in their results");
@@ -180,8 +228,11 @@ void add_batch(CLI::App& app, VerbContext& context) {
   CLI::App* verb = app.add_subcommand("batch", "Run a file of requests: generate, score or embed");
   verb->footer(
       "A request is a line of JSON: {\"id\": \"a\", \"prompt\": \"Once\", \"max_tokens\": 16}, or an OpenAI batch\n"
-      "line with a completion. Results are written as they complete. Exit status: 0 every line was answered,\n"
-      "3 some lines have an error, 1 the job failed, 130 or 143 stopped by a signal.\n\n"
+      "line with a completion. Fields: id, prompt or tokens, max_tokens, temperature, top_p, top_k, seed, stop,\n"
+      "ignore_eos and logprobs for generate, pooling and normalize for embed. One file may serve several tasks:\n"
+      "fields of the other tasks are checked and have no effect. Results are written as they complete.\n"
+      "Exit status: 0 every line was answered, 3 some lines have an error, 1 the job failed, 2 wrong usage,\n"
+      "130 or 143 stopped by a signal.\n\n"
       "Examples:\n"
       "  colibri batch model requests.jsonl -o results.jsonl --experts-memory 25%\n"
       "  colibri batch model requests.jsonl -o results.jsonl --resume\n"

@@ -1,13 +1,20 @@
 #include "runtime/cli/engine_session.hpp"
 
 #include <oneapi/tbb/global_control.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "io/container/file_handle.hpp"
 #include "runtime/cli/kernel_choice.hpp"
 
 namespace colibri::cli {
+
+namespace fs = std::filesystem;
 
 struct EngineSession::Threads {
   explicit Threads(std::size_t slots) : control(tbb::global_control::max_allowed_parallelism, slots) {}
@@ -26,17 +33,19 @@ Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry
 }
 
 Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model, const PipelineFlags& flags,
-                                                           VerbContext& context) {
+                                                           VerbContext& context, Check before_loading) {
   const Registry registry = builtin_registry();
   COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, registry, context));
   COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, choose_kernels());
   std::unique_ptr<EngineSession> session(new EngineSession);
   session->profile_output_ = pipeline.profile.output;
+  if (!session->profile_output_.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(session->profile_output_));
   // Placements on CPUs of their own add their slots to those of the default one.
   std::size_t placed = 0;
   for (const StageSpec& stage : pipeline.stages) placed += stage.cpus.size();
   EngineOptions options;
   options.kernels = kernels->name;
+  options.before_loading = std::move(before_loading);
   options.log = [&console = context.console](const std::string& line) { console.info(line); };
   COLIBRI_ASSIGN_OR_RETURN(session->engine_, Engine::open(model, std::move(pipeline), std::move(options)));
   session->threads_ = std::make_unique<Threads>(1 + session->engine_->worker_slots() + placed);
@@ -45,7 +54,25 @@ Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& mo
 
 Status EngineSession::write_profile(const RunReport& report) const {
   if (profile_output_.empty()) return {};
-  return write_text_file(profile_output_, report.to_json());
+  std::error_code ignored;
+  if (!fs::exists(profile_output_, ignored) || fs::is_regular_file(profile_output_, ignored)) {
+    return write_text_file(profile_output_, report.to_json());
+  }
+  // A device or pipe is written to, never replaced.
+  std::ofstream device(profile_output_, std::ios::binary);
+  device << report.to_json() << std::flush;
+  return device ? Status() : Status(ErrorCode::io, "cannot write the profile: " + profile_output_);
+}
+
+Status check_writable(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    return {ErrorCode::invalid_input, "this is a folder, not a file to write: " + path + "; name a file"};
+  }
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+  const fs::path asked = fs::exists(path, ignored) ? fs::path(path) : folder;
+  if (::access(asked.c_str(), W_OK) == 0) return {};
+  return {ErrorCode::io, "cannot write the file: " + path + ": " + std::strerror(errno) + "; check the path"};
 }
 
 }  // namespace colibri::cli

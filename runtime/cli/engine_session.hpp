@@ -5,6 +5,7 @@
 #pragma once
 
 #include <colibri/engine.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,14 +16,15 @@ namespace colibri::cli {
 
 class EngineSession {
  public:
+  // Asked before weights are read: what else the verb has to refuse.
+  using Check = std::function<Status(const Container&)>;
+
   // Reports every problem of the pipeline on the console; the status then only says how many.
   static Result<std::unique_ptr<EngineSession>> open(const std::string& model, const PipelineFlags& flags,
-                                                     VerbContext& context);
+                                                     VerbContext& context, Check before_loading = {});
   ~EngineSession();
 
   Engine& engine() noexcept { return *engine_; }
-  // File for the JSON profile that the pipeline names; empty: none.
-  const std::string& profile_output() const noexcept { return profile_output_; }
   // Writes the profile where the pipeline wants it.
   Status write_profile(const RunReport& report) const;
 
@@ -34,6 +36,9 @@ class EngineSession {
   std::unique_ptr<Engine> engine_;
   std::string profile_output_;
 };
+
+// Whether a file that is written at the end of a run can be written, seen before the run. Creates nothing.
+Status check_writable(const std::string& path);
 
 // The checked pipeline of the flags; problems go to the console.
 Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry, VerbContext& context);

@@ -1,8 +1,10 @@
 // colibri generate: one prompt, the text as it is made.
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "io/text/tokenizer.hpp"
 #include "runtime/cli/engine_session.hpp"
@@ -51,15 +53,18 @@ ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context
   request.ignore_eos = arguments.ignore_eos;
   request.stream = true;
   RequestsOptions options;
-  options.piece = [](std::string_view piece) {
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+  // A reader that has gone ends the run; what went wrong is reported when standard output is flushed.
+  std::atomic<bool> reader_gone = false;
+  options.piece = [&](std::string_view piece) {
+    context.console.print(piece);
+    if (!context.console.flush()) reader_gone = true;
   };
-  options.stopping = [&signals] { return (*signals)->received() != 0; };
+  options.stopping = [&] { return (*signals)->received() != 0 || reader_gone; };
   std::vector<Request> requests;
   requests.push_back(std::move(request));
   auto run = run_requests(engine, std::move(requests), options);
   if (!run) return context.fail(Status(run.status()).at("generate"));
+  if (reader_gone) return ExitStatus::job_failed;
   context.console.print("\n");
   if (const int signal = (*signals)->received(); signal != 0) return exit_status_of_signal(signal);
   if (Status error = run->results.front().error; !error) return context.fail(std::move(error).at("generate"));

@@ -3,6 +3,7 @@
 // Exit status: 0 all well, 1 the job failed, 2 wrong usage, 3 some lines failed, 130 and 143
 // stopped by SIGINT and SIGTERM. Verbs are listed in declare_verbs, one line each.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -103,4 +104,8 @@ int run_program(int argc, const char* const* argv) {
 }  // namespace
 }  // namespace colibri::cli
 
-int main(int argc, char** argv) { return colibri::cli::run_program(argc, argv); }
+int main(int argc, char** argv) {
+  // A reader of our output that goes away is a failure with a sentence and a status, like a full disk.
+  std::signal(SIGPIPE, SIG_IGN);
+  return colibri::cli::run_program(argc, argv);
+}

@@ -16,6 +16,13 @@ std::uint64_t now_ns() noexcept {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+// Messages that nobody will see any more: what belongs to its receiver goes with them.
+void discard(const Message& message) {
+  if (message.type == MessageType::request) delete message.sequence();
+  if (message.type == MessageType::outcome) delete message.outcome();
+  if (message.type == MessageType::expert) delete message.error;
+}
+
 }  // namespace
 
 Actor::Actor(std::string name, const StageInfo& info, std::unique_ptr<Stage> stage, Executor& executor,
@@ -38,6 +45,7 @@ void Actor::run() {
   }
   int calls = 0;
   while (!ended() && calls < kCallsPerRun && step()) ++calls;
+  if (ended()) discard_inputs();
   const bool more = !ended() && calls == kCallsPerRun;
   turn_.store(turn + 1, std::memory_order_release);
   if (more) wake(false);
@@ -71,7 +79,9 @@ bool Actor::step() {
   if (info_.source && !end_requested_) {
     call_resume();
     // Having nothing more is said with Wait::input: then only a post changes that.
-    return !std::exchange(batch_open_, false) || end_requested_;
+    if (!std::exchange(batch_open_, false) || end_requested_) return true;
+    set_blocked(Wait::input);
+    return false;
   }
   if (batch_open_) {
     call_resume();
@@ -197,9 +207,24 @@ void Actor::finish() {
   if (on_ended_) on_ended_();
 }
 
+void Actor::discard_inputs() {
+  Message message;
+  for (const std::vector<Edge*>& edges : inputs_) {
+    for (Edge* edge : edges) {
+      bool wake_producer = false;
+      while (edge->pop(message, wake_producer)) {
+        discard(message);
+        if (wake_producer) edge->producer->wake(edge->crosses_placements);
+      }
+    }
+  }
+  while (completions_.pop(message)) discard(message);
+}
+
 void Actor::emit(std::uint32_t output_port, const Message& message) {
   Edge* edge = outputs_[output_port];
   if (edge == nullptr) return;
+  if (info_.source) metrics_.items.add(1);
   Message sent = message;
   sent.sent_ns = now_ns();
   if (!edge->push(sent)) {
@@ -209,6 +234,7 @@ void Actor::emit(std::uint32_t output_port, const Message& message) {
     }
     return;
   }
+  if (info_.source) metrics_.items.add(1);  // a source is sent nothing: its items are what it sends
   edge->consumer->wake(edge->crosses_placements);
 }
 

@@ -108,6 +108,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model,
   }
   COLIBRI_ASSIGN_OR_RETURN(state->plan, plan_memory(*state->container, state->pipeline, *state->registry,
                                                     state->machine, resident_bytes()));
+  if (state->options.before_loading) COLIBRI_RETURN_IF_ERROR(state->options.before_loading(*state->container));
   COLIBRI_RETURN_IF_ERROR(state->allocate());
   COLIBRI_RETURN_IF_ERROR(state->container->read_dense(state->static_pool.bytes().first(state->container->dense_bytes())));
   COLIBRI_ASSIGN_OR_RETURN(state->dense, bind_dense_weights(*state->container, state->static_pool.data()));
@@ -138,6 +139,7 @@ Result<RunReport> Engine::run(const Job& job) {
   services.source = job.source;
   services.sink = job.sink;
   services.trace = job.trace;
+  services.read_faults = job.read_faults;
   services.log = [&state](std::string line) { state.log(std::move(line)); };
   // The pipeline is built with the services, which tell stages how to end it.
   Pipeline* running = nullptr;

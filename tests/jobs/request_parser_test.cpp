@@ -127,6 +127,12 @@ const std::vector<GoodCase>& good_cases() {
        [](const R& r) {
          return r.max_tokens == 128 && !r.max_tokens_given && !r.logprobs_given && r.seed == default_seed(0, "a");
        }},
+      {"fields_of_generate_under_score",
+       R"({"id":"a","tokens":[1,2],"max_tokens":9,"temperature":0.5,"top_p":0.9,"top_k":3,"seed":4,"stop":"x",)"
+       R"("ignore_eos":true,"logprobs":2})",
+       Task::score, [](const R& r) { return r.task == Task::score && !r.logprobs_given; }},
+      {"fields_of_embed_under_generate", R"({"id":"a","tokens":[1],"pooling":"last","normalize":true})",
+       Task::generate, [](const R& r) { return r.task == Task::generate; }},
       {"score", R"({"id":"a","tokens":[1,2]})", Task::score, [](const R& r) { return r.task == Task::score; }},
       {"embed_defaults", R"({"id":"a","tokens":[1]})", Task::embed,
        [](const R& r) { return r.pooling == Pooling::mean && !r.normalize; }},
@@ -269,12 +275,10 @@ std::vector<BadCase> bad_own_fields() {
       {field(R"("ignore_eos":1)"), "field 'ignore_eos': expected true or false, found the number 1"},
       {field(R"("logprobs":true)"), "field 'logprobs': expected an integer from 0 to 100, found true"},
       {field(R"("logprobs":101)"), "field 'logprobs': expected an integer from 0 to 100, found the number 101"},
-      {field(R"("pooling":"mean")"), "field 'pooling' does not apply to the task generate; remove it"},
-      {field(R"("normalize":true)"), "field 'normalize' does not apply to the task score; remove it",
+      {field(R"("pooling":"sum")"), "field 'pooling': expected \"mean\" or \"last\", found the string \"sum\""},
+      {field(R"("max_tokens":0)"), "field 'max_tokens': expected an integer from 1 to 2147483647, found the number 0",
        ErrorCode::invalid_input, Task::score},
-      {field(R"("max_tokens":5)"), "field 'max_tokens' does not apply to the task score; remove it",
-       ErrorCode::invalid_input, Task::score},
-      {field(R"("temperature":0)"), "field 'temperature' does not apply to the task embed; remove it",
+      {field(R"("temperature":-1)"), "field 'temperature': expected a number from 0 to 100, found the number -1",
        ErrorCode::invalid_input, Task::embed},
       {field(R"("pooling":"max")"), "field 'pooling': expected \"mean\" or \"last\", found the string \"max\"",
        ErrorCode::invalid_input, Task::embed},

@@ -32,7 +32,11 @@ std::string result_line(std::uint64_t index, bool failed = false) {
 class ResultFileTest : public ::testing::Test {
  protected:
   Result<std::unique_ptr<ResultFile>> open(ResultMode mode, const JobIdentity& job = test_job()) {
-    return ResultFile::open(folder.path("out"), mode, job, "");
+    auto file = ResultFile::open(folder.path("out"), mode, job, "");
+    if (file) {
+      if (Status begun = (*file)->begin(); !begun) return begun;
+    }
+    return file;
   }
   std::string open_error(ResultMode mode, const JobIdentity& job = test_job()) {
     return open(mode, job).status().to_string();
@@ -320,6 +324,18 @@ TEST_F(ResultFileTest, OneWriterAtATime) {
   ASSERT_TRUE(file.is_ok());
   EXPECT_EQ(open_error(ResultMode::resume), "another process is writing these results: '" +
                                                 folder.path("out") + "'; wait for it or name another file");
+}
+
+// The model may still fail to load: until then nothing that was there is lost, and nothing new is left.
+TEST_F(ResultFileTest, OpeningAloneChangesNothing) {
+  ASSERT_TRUE(ResultFile::open(folder.path("new"), ResultMode::fresh, test_job(), "").is_ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path("new")));
+  for (const ResultMode mode : {ResultMode::fresh, ResultMode::force}) {
+    folder.write("old", "of an earlier job");
+    ASSERT_TRUE(ResultFile::open(folder.path("old"), mode, test_job(), "").is_ok());
+    EXPECT_EQ(folder.read("old"), "of an earlier job");
+    EXPECT_FALSE(std::filesystem::exists(folder.path("old.journal")));
+  }
 }
 
 TEST_F(ResultFileTest, RequestsAreNotOverwritten) {

@@ -32,7 +32,7 @@ std::string result_line(std::uint64_t index) {
   JobIdentity job;
   job.input_lines = kLines;
   auto file = ResultFile::open(path, ResultMode::resume, job, "");
-  if (!file) ::_exit(1);
+  if (!file || !(*file)->begin().is_ok()) ::_exit(1);
   std::vector<std::uint64_t> todo;
   for (std::uint64_t i = 0; i < kLines; ++i) {
     if (!(*file)->completed().contains(i)) todo.push_back(i);

@@ -24,6 +24,7 @@
 
 namespace colibri {
 
+class FaultPlan;
 class StepScheduler;
 
 struct EngineOptions {
@@ -31,6 +32,9 @@ struct EngineOptions {
   const Registry* registry = nullptr;
   // Kernels by name ("avx512", "avx2", "scalar"); empty: the best that this processor supports.
   std::string kernels;
+  // Called by open when the container, its tokenizer and the plan are found good, before memory is taken and
+  // weights are read: the place for a host's own refusals. An error ends the opening. Empty: nothing is asked.
+  std::function<Status(const Container&)> before_loading;
   // One line each; may be called from any thread. Empty: nothing is said.
   std::function<void(std::string)> log;
 };
@@ -45,6 +49,8 @@ struct Job {
   std::function<void(const RunReport&)> progress;
   // Tests: runs the graph on the calling thread in this scheduler's order.
   StepScheduler* stepped = nullptr;
+  // Tests: faults injected into the reads of experts.
+  std::shared_ptr<FaultPlan> read_faults;
   // Tests: see Pipeline::Options.
   std::function<bool()> inject_blocking;
 };
