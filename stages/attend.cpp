@@ -4,9 +4,8 @@
 // Looping waves are served first: they are closest to being finished.
 #include "stages/attend.hpp"
 
-#include <optional>
-
 #include <colibri/services.hpp>
+#include <optional>
 
 #include "stages/transformer_block.hpp"
 
@@ -20,6 +19,14 @@ constexpr PortInfo kInputs[] = {
 constexpr PortInfo kOutputs[] = {
     {"routed", MessageType::wave, "waves after attention of a MoE layer, to be routed"},
     {"finished", MessageType::wave, "waves after the last layer"},
+};
+constexpr ParamInfo kParams[] = {
+    {.name = "kv_type",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "f32",
+     .choices = "f32|bf16",
+     .help = "precision of keys and values: bf16 halves the KV pages and rounds what attention sees"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows times layers that went through attention"},
@@ -89,7 +96,7 @@ const StageInfo kAttendInfo = {
     .help = "attention of each layer and the FFN of dense layers, up to the next MoE layer",
     .inputs = kInputs,
     .outputs = kOutputs,
-    .params = {},
+    .params = kParams,
     .metrics = kMetrics,
     .max_emits = 1,
 };
