@@ -47,7 +47,7 @@ class Combine final : public Stage {
   Wait on_message(Message& message, Emitter& out) override {
     if (message.type == MessageType::wave) {
       Wave& wave = *message.wave();
-      Visit& visit = wave.step->visits[services_->plan.spec->moe_ordinal(wave.layer) & 1U];
+      Visit& visit = *wave.visit;
       held_of(visit).waves[wave.index] = &wave;
       release_complete(visit, out);
       return Wait::none;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -57,12 +56,13 @@ class Compute final : public Stage {
     return {};
   }
 
-  Wait on_message(Message& message, Emitter& out) override {
+  Wait on_message(Message& message, Emitter&) override {
     Visit& visit = *message.visit();
     ActiveVisit& active = active_of(visit);
     if (message.type == MessageType::visit) {
       active.visit = &visit;
       active.complete = true;
+      active.expected = visit.expert_count + (visit.step->shared_out != nullptr ? 1 : 0);
       if (visit.step->shared_out != nullptr) {
         active.ready.insert(active.ready.begin() + static_cast<std::ptrdiff_t>(active.next),
                             {.expert = spec_->num_experts, .slot = kNoSlot});
@@ -74,7 +74,6 @@ class Compute final : public Stage {
       }
       active.ready.push_back({.expert = message.first, .slot = message.count, .record = message.data});
     }
-    static_cast<void>(out);
     return has_work() ? Wait::input : Wait::none;
   }
 
@@ -96,6 +95,7 @@ class Compute final : public Stage {
   };
   struct ActiveVisit {
     Visit* visit = nullptr;
+    std::uint32_t expected = 0;  // results of the visit; known when it is complete
     bool complete = false;
     std::vector<Ready> ready;  // in order of arrival
     std::size_t next = 0;      // first one not computed
@@ -207,10 +207,10 @@ class Compute final : public Stage {
     ++active.computed;
   }
 
-  // After the last expert of a visit its place is free for the visit that reuses the object.
-  void retire(ActiveVisit& active) {
-    const std::uint32_t expected = active.visit->expert_count + (active.visit->step->shared_out != nullptr ? 1 : 0);
-    if (active.computed < expected) return;
+  // After the last expert of a visit its place is free for the visit that reuses the object. The visit itself
+  // is not looked at: with its last result out, its step may be done and in use again.
+  static void retire(ActiveVisit& active) {
+    if (active.computed < active.expected) return;
     active.visit = nullptr;
     active.complete = false;
     active.ready.clear();

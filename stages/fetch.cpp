@@ -80,6 +80,7 @@ class Fetch final : public Stage {
       moe_layers_.push_back(layer);
     }
     known_.assign(services_->steps.size(), {});
+    demanded_keys_.assign(services_->steps.size(), std::vector<std::uint64_t>(moe_layers_.size() * experts_));
     last_key_.assign(std::size_t{spec.num_moe_layers()} * experts_, 0);
     waiting_.assign(region.slots, {});
     for (auto& waiters : waiting_) waiters.reserve(services_->plan.in_flight);
@@ -173,19 +174,20 @@ class Fetch final : public Stage {
   void demanded(const Message& message, Emitter& out) {
     Visit& visit = *message.visit();
     const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(visit.layer);
-    const std::uint64_t key = key_of(visit.step->serial, ordinal);
+    const std::uint64_t key = key_of(visit.step_serial, ordinal);
     if (message.first == 0) table_->begin_visit(ordinal);
     for (std::uint32_t i = message.first; i < message.first + message.count; ++i) {
       const std::uint32_t expert = visit.experts[i];
       const std::uint32_t record = table_->record_of(ordinal, expert);
       table_->used(record);
       demands_->add(1);
+      demanded_keys_[visit.step->slot][record] = key;
       serve({&visit, expert, record, key}, out);
     }
     peak_pending_->set(std::max<std::uint64_t>(peak_pending_->get(), pending_.size()));
     // A step shows here with its first demand: what then is older than every step shown is over.
     std::uint64_t& known = known_[visit.step->slot];
-    known = std::max(known, key_of(visit.step->serial, -1));
+    known = std::max(known, key_of(visit.step_serial, -1));
     if (message.last) {
       known = key;
       drop_stale_hints();
@@ -286,8 +288,15 @@ class Fetch final : public Stage {
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
   }
 
+  // True when the hint's own visit has demanded the record: it is being served, or was, and a read for the
+  // hint would be the second one for this visit.
+  bool demanded_already(const Hint& hint) const {
+    return std::any_of(demanded_keys_.begin(), demanded_keys_.end(),
+                       [&hint](const std::vector<std::uint64_t>& keys) { return keys[hint.record] == hint.key; });
+  }
+
   void add_hint(const Hint& hint) {
-    if (table_->find(hint.record) != SlotTable::kNone) return;
+    if (table_->find(hint.record) != SlotTable::kNone || demanded_already(hint)) return;
     const auto same = std::find_if(hints_.begin(), hints_.end(), [&](const Hint& h) { return h.record == hint.record; });
     if (same != hints_.end()) {
       same->probability = std::max(same->probability, hint.probability);
@@ -322,7 +331,7 @@ class Fetch final : public Stage {
     }
     while (!hints_.empty()) {
       const Hint hint = hints_.front();
-      if (table_->find(hint.record) != SlotTable::kNone) {
+      if (table_->find(hint.record) != SlotTable::kNone || demanded_already(hint)) {
         hints_.erase(hints_.begin());
         continue;
       }
@@ -390,6 +399,7 @@ class Fetch final : public Stage {
   std::deque<Pending> pending_;                    // demands without a slot, oldest first
   std::vector<Hint> hints_;                        // not yet read: nearest visit first, then likeliest
   std::vector<std::vector<Waiter>> waiting_;       // [slots] visits that wait for the read into the slot
+  std::vector<std::vector<std::uint64_t>> demanded_keys_;  // [steps in flight][records] visit that demanded it last
   std::vector<std::uint64_t> last_key_;            // [records] visit that the record was last read for
   std::vector<std::uint64_t> known_;               // [steps in flight] last visit whose demands have all arrived
   Counter *demands_ = nullptr, *hits_ = nullptr, *reads_ = nullptr, *bytes_read_ = nullptr;

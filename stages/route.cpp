@@ -47,7 +47,9 @@ class Route final : public Stage {
     picks_ = spec.num_experts_per_token;
     scratch_stride_ = (kernels::route_row_scratch_bytes(spec.router) + 63) / 64 * 64;
     seen_.assign(services_->steps.size() * 2 * experts_, 0);
+    turn_.assign(services_->steps.size(), 0);
     cursor_.assign(experts_, 0);
+    next_place_.reserve(experts_);
     free_batches_.reserve(services_->hint_batches.size());
     for (HintBatch& batch : services_->hint_batches) free_batches_.push_back(&batch);
     rows_ = context.counter("rows_total");
@@ -62,7 +64,8 @@ class Route final : public Stage {
       return Wait::none;
     }
     Wave& wave = *message.wave();
-    Visit& visit = visit_of(wave);
+    Visit& visit = wave.step->visits[turn_[wave.step->slot]];
+    wave.visit = &visit;
     if (visit.waves_routed == 0) begin_visit(visit, wave);
     route_rows(wave);
     if (services_->trace != nullptr) trace(wave, visit);
@@ -86,10 +89,6 @@ class Route final : public Stage {
   }
 
  private:
-  Visit& visit_of(const Wave& wave) const {
-    return wave.step->visits[services_->plan.spec->moe_ordinal(wave.layer) & 1U];
-  }
-
   std::uint8_t* seen_of(const Visit& visit) {
     const std::size_t which = visit.step->slot * 2 + (&visit - visit.step->visits);
     return seen_.data() + which * experts_;
@@ -150,6 +149,7 @@ class Route final : public Stage {
 
   void begin_visit(Visit& visit, const Wave& wave) {
     visit.step = wave.step;
+    visit.step_serial = wave.step->serial;
     visit.layer = wave.layer;
     visit.serial = next_serial_++;
     visit.expert_count = 0;
@@ -190,6 +190,8 @@ class Route final : public Stage {
       visit.places[pick] = place;
     }
     visit.waves_routed = 0;  // ready for the visit that reuses this object
+    // That is the one after the next, whatever their layers: then every other stage is done with this one.
+    turn_[step.slot] ^= 1U;
   }
 
   void send_residual(const Wave& wave, Emitter& out) {
@@ -232,6 +234,7 @@ class Route final : public Stage {
   std::size_t scratch_stride_ = 0;
   std::uint64_t next_serial_ = 1;
   std::uint64_t wave_mark_ = 1;
+  std::vector<std::uint8_t> turn_;            // [steps] which of a step's visits comes next, or is being routed
   std::vector<std::uint8_t> seen_;            // [steps, 2, experts] already demanded in the visit
   std::vector<std::uint64_t> cursor_;         // [experts] last wave mark that picked the expert
   std::vector<std::uint32_t> next_place_;     // [experts] counting sort

@@ -26,7 +26,7 @@ namespace colibri {
 class Actor final : private Emitter, private CompletionPort {
  public:
   struct Metrics {
-    Counter items;                                // messages handled
+    Counter items;                                // messages handled; of a source: messages sent
     Counter calls;
     Counter busy_ns;
     std::array<Counter, kWaitReasons> blocked_ns;  // by Wait
@@ -49,6 +49,9 @@ class Actor final : private Emitter, private CompletionPort {
 
   void wake(bool foreign);
   void run();
+  // Drops what lies in the inbox of an actor that ended, with what belongs to the receiver. Called by run, and
+  // when the pipeline goes.
+  void discard_inputs();
 
   Stage& stage() noexcept { return *stage_; }
   const StageInfo& info() const noexcept { return info_; }

@@ -64,6 +64,8 @@ Pipeline::~Pipeline() {
   // Nodes refer to actors: no task may run when these go.
   for (const auto& placement : placements_) placement->wait_idle();
   placements_.clear();
+  if (stepped_ != nullptr) stepped_->clear();
+  for (const Member& member : members_) member.actor->discard_inputs();
 }
 
 Status Pipeline::make_placements(const PipelineSpec& spec, const Services& services, const Options& options) {

@@ -23,10 +23,15 @@ void StepScheduler::schedule(Actor& actor, bool) {
 }
 
 void StepScheduler::parallel(std::size_t tiles, std::size_t, void (*body)(void*, std::size_t), void* object) {
-  std::vector<std::size_t> order(tiles);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  for (std::size_t i = tiles; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-  for (const std::size_t tile : order) body(object, tile);
+  order_.resize(tiles);
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  for (std::size_t i = tiles; i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
+  for (const std::size_t tile : order_) body(object, tile);
+}
+
+void StepScheduler::clear() {
+  const std::lock_guard lock(mutex_);
+  ready_.clear();
 }
 
 void StepScheduler::run_until(const std::function<bool()>& done) {

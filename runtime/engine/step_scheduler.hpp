@@ -23,6 +23,8 @@ class StepScheduler final : public Executor {
   void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t), void* object) override;
   // Runs scheduled actors until `done`; waits for foreign threads (reads) when none is scheduled.
   void run_until(const std::function<bool()>& done);
+  // Forgets what is scheduled: its actors are about to go.
+  void clear();
 
  private:
   std::uint64_t random() noexcept;
@@ -31,6 +33,7 @@ class StepScheduler final : public Executor {
   std::mutex mutex_;
   std::condition_variable scheduled_;
   std::vector<Actor*> ready_;
+  std::vector<std::size_t> order_;  // of the tiles of one call of parallel
 };
 
 }  // namespace colibri

@@ -39,6 +39,7 @@ struct Sequence {
 };
 
 struct Step;
+struct Visit;
 
 // One micro-batch of a step: rows [row_begin, row_end) of its arrays.
 struct Wave {
@@ -47,6 +48,7 @@ struct Wave {
   std::uint32_t row_begin = 0;
   std::uint32_t row_end = 0;
   std::uint32_t layer = 0;      // the MoE layer that route, compute and combine work on
+  Visit* visit = nullptr;       // of that layer (route)
   std::uint32_t rows() const noexcept { return row_end - row_begin; }
 };
 
@@ -54,6 +56,7 @@ struct Wave {
 // `fetch` reads experts[first, first + count) of its demand, `compute` and `combine` the whole after `visit`.
 struct Visit {
   Step* step = nullptr;
+  std::uint64_t step_serial = 0;        // a copy: the step may be in use again when `fetch` hears of a visit's end
   std::uint32_t layer = 0;
   std::uint64_t serial = 0;             // unique, ascending in order of routing
   std::uint32_t waves_routed = 0;
@@ -96,7 +99,7 @@ struct Step {
   float* pick_weights = nullptr;        // [rows, k]
   float* expert_out = nullptr;          // [rows * k, hidden] in the order of Visit::row_list
   float* shared_out = nullptr;          // [rows, hidden]; null without a shared expert
-  Visit visits[2];                      // of alternating MoE layers
+  Visit visits[2];                      // used in turn, also from one use of the step to the next (route)
 };
 
 // A hint for a later visit. Pooled; travels route -> predict -> fetch and back by `spent`.

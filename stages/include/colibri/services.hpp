@@ -16,6 +16,7 @@
 
 namespace colibri {
 
+class FaultPlan;
 class Tokenizer;
 struct DenseWeights;
 
@@ -88,6 +89,7 @@ struct Services {
   RequestSource* source = nullptr;
   ResultSink* sink = nullptr;
   TraceRecorder* trace = nullptr;         // null: nothing is traced
+  std::shared_ptr<FaultPlan> read_faults; // tests: faults injected into the reads of experts
   std::function<void(Status)> fail_job;   // a failure that ends the job (full disk, broken device); thread-safe
   std::function<void(std::string)> log;   // one line; thread-safe
   std::function<bool()> stopping;         // true: admit nothing new, finish what runs
