@@ -20,6 +20,7 @@ SlotTable::SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t 
   free_.reserve(slots);
   for (std::uint32_t slot = slots; slot-- > 0;) free_.push_back(slot);
   const std::uint32_t for_residents = slots - transit;
+  keeps_one_ = transit > 0;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     quota_[layer] = std::min(experts, for_residents / layers + (layer < for_residents % layers ? 1 : 0));
     resident_slots_[layer].reserve(quota_[layer] + 1);
@@ -63,6 +64,11 @@ void SlotTable::settle(std::uint32_t index) {
       return;
     }
     free_slot(worst);
+  } else if (keeps_one_ && residents_ + hinted_ + 1 == slots_.size()) {
+    // Hints may hold the slots for transit until their visit has passed: then a demand of an earlier visit
+    // would wait for ever if this record stayed as well.
+    free_slot(index);
+    return;
   }
   slot.resident = true;
   residents.push_back(index);

@@ -3,8 +3,8 @@
 // Pure bookkeeping without memory or I/O, owned by `fetch`. A slot is free, being read, or
 // holds a record. After its last lease ends, a record either stays (its layer is below its
 // quota, or it is likelier to be used at the next visit than the layer's worst resident,
-// which then goes) or is dropped: bypass. `transit` slots are never given to residents, so
-// a demand can always make progress. No global LRU: over a cyclic layer order its hit rate
+// which then goes) or is dropped: bypass. `transit` slots are never given to residents, and
+// residents and hints together always leave one slot: a demand can always make progress. No global LRU: over a cyclic layer order its hit rate
 // is near zero.
 #pragma once
 
@@ -81,6 +81,7 @@ class SlotTable {
   std::vector<std::vector<std::uint32_t>> resident_slots_;  // [layers]
   std::uint32_t residents_ = 0;
   std::uint32_t hinted_ = 0;
+  bool keeps_one_ = true;                            // one slot is for demands only
   std::vector<float> uses_;                          // [records] decayed
   std::vector<float> visits_;                        // [layers] decayed
 };
