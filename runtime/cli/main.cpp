@@ -105,7 +105,9 @@ int run_program(int argc, const char* const* argv) {
 }  // namespace colibri::cli
 
 int main(int argc, char** argv) {
-  // A reader of our output that goes away is a failure with a sentence and a status, like a full disk.
+  // A reader of our output that has gone and a limit on file sizes are failures of a write like a full
+  // disk: with a sentence and a status, not by a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   return colibri::cli::run_program(argc, argv);
 }
