@@ -6,19 +6,25 @@
 // the same step's next one, and the earliest visit can always be computed.
 // Hints get only slots that no demand wants, and leave one free. A record is never read
 // while it is being read or lies in a slot: one read per expert, layer and step.
+// When no read ends for `deadline_ms`, those older than that fail their demands; their slots
+// stay out of use until the drive has answered.
 #include "stages/fetch.hpp"
 
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <colibri/services.hpp>
 
+#include "io/read/fault_backend.hpp"
 #include "io/read/read_backend.hpp"
+#include "stages/fixed_ring.hpp"
+#include "stages/hint_list.hpp"
+#include "stages/read_arrivals.hpp"
 #include "stages/slot_table.hpp"
 
 namespace colibri {
@@ -46,6 +52,9 @@ constexpr ParamInfo kParams[] = {
      .help = "longer records are read in pieces of this size"},
     {.name = "hints", .type = ParamType::boolean, .unit = "", .default_value = "true",
      .help = "reads ahead what the predictor names; false: demands only"},
+    {.name = "deadline_ms", .type = ParamType::integer, .unit = "ms", .default_value = "30000", .minimum = 10,
+     .maximum = 86'400'000,
+     .help = "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"demands_total", "records demanded: distinct experts over all visits"},
@@ -53,7 +62,7 @@ constexpr MetricInfo kMetrics[] = {
     {"reads_total", "records read"},
     {"bytes_read_total", "bytes of the records read"},
     {"distinct_bytes_total", "bytes of the distinct records read for each visit, summed over visits"},
-    {"failed_reads_total", "records that could not be read"},
+    {"failed_reads_total", "records that could not be read, or not before the deadline"},
     {"hint_reads_total", "records read ahead"},
     {"useful_hints_total", "records read ahead that had landed when they were demanded"},
     {"late_hints_total", "records read ahead that were still in flight when they were demanded"},
@@ -64,8 +73,8 @@ constexpr MetricInfo kMetrics[] = {
 enum Output : std::uint32_t { kExperts, kSpent };
 enum Input : std::uint8_t { kReleased, kDemand, kHints };
 
-// Limit on waiting for reads in flight when the pipeline stops.
-constexpr std::chrono::seconds kCloseLimit{30};
+// Looks for reads past their deadline, in one deadline.
+constexpr int kTicksPerDeadline = 4;
 
 class Fetch final : public Stage {
  public:
@@ -84,6 +93,12 @@ class Fetch final : public Stage {
     last_key_.assign(std::size_t{spec.num_moe_layers()} * experts_, 0);
     waiting_.assign(region.slots, {});
     for (auto& waiters : waiting_) waiters.reserve(services_->plan.in_flight);
+    // A step's demands of one visit may still wait while those of the next come in.
+    pending_ = FixedRing<Pending>(services_->steps.size() * 2 * experts_);
+    hints_ = HintList(last_key_.size());
+    submitted_.assign(region.slots, {});
+    overdue_.assign(region.slots, 0);
+    deadline_ = std::chrono::milliseconds(context.integer("deadline_ms"));
     table_ = std::make_unique<SlotTable>(spec.num_moe_layers(), experts_, region.slots, region.transit);
     use_hints_ = context.boolean("hints");
     declare_counters(context);
@@ -101,20 +116,30 @@ class Fetch final : public Stage {
     options.read_bytes_max = context.integer("read_bytes");
     options.registered_region = {region.base, region.stride * region.slots};
     options.log = services_->log;
-    CompletionPort& port = context.completion_port();
-    auto opened = open_read_backend(services_->container->expert_files(), options, [&port](ReadCompletion&& done) {
-      Message message{.first = static_cast<std::uint32_t>(done.tag)};
-      if (!done.status) message.error = new Status(std::move(done.status));
-      port.post(message);
-    });
-    if (!opened) return std::move(opened).status();
-    backend_ = std::move(opened).value();
+    options.faults = services_->read_faults;
+    arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), region.slots);
+    COLIBRI_ASSIGN_OR_RETURN(backend_, open_read_backend(services_->container->expert_files(), options,
+                                                         [arrivals = arrivals_](ReadCompletion&& done) {
+                                                           arrivals->arrived(std::move(done));
+                                                         }));
+    try {
+      watch_ = std::make_unique<ReadWatch>(arrivals_, deadline_ / kTicksPerDeadline);
+    } catch (const std::system_error& error) {
+      return {ErrorCode::out_of_memory, std::string("a thread to watch reads was refused: ") + error.what() +
+                                            "; raise the limit (ulimit -u)"};
+    }
     return {};
   }
 
   Wait on_message(Message& message, Emitter& out) override {
     switch (message.port) {
-      case kCompletionPort: completed(message, out); break;
+      case kCompletionPort:
+        if (message.first == ReadArrivals::kTick) {
+          check_deadlines(out);
+        } else {
+          completed(message.first, out);
+        }
+        break;
       case kReleased: table_->release(message.first); break;
       case kDemand: demanded(message, out); break;
       case kHints: hinted(*message.hints(), out); break;
@@ -126,10 +151,14 @@ class Fetch final : public Stage {
 
   void stop() noexcept override {
     if (backend_ == nullptr) return;
-    if (!backend_->close(kCloseLimit)) {
-      // The kernel may still write into the slots: leak the backend, the region is kept by its owner.
-      services_->fail_job(Status(ErrorCode::timeout, "reads did not end in 30 s after the pipeline stopped; the drive "
-                                                     "hangs: check it with `dmesg`"));
+    watch_.reset();
+    if (!backend_->close(deadline_)) {
+      // The kernel may still write into the slots: neither they nor the backend may be freed, ever.
+      arrivals_->close();
+      services_->leak_slots();
+      services_->fail_job(Status(ErrorCode::timeout, "reads have not ended " + std::to_string(deadline_.count()) +
+                                                         " ms after the last step; the drive hangs: check it with "
+                                                         "`dmesg`, then start again"));
       static_cast<void>(backend_.release());
     }
     backend_.reset();
@@ -137,20 +166,13 @@ class Fetch final : public Stage {
   }
 
  private:
-  struct Waiter {
-    Visit* visit;
-    std::uint32_t expert;
-  };
+  using Clock = std::chrono::steady_clock;
+  // An expert that a visit demands.
   struct Pending {
-    Visit* visit;
-    std::uint32_t expert;
-    std::uint32_t record;
-    std::uint64_t key;
-  };
-  struct Hint {
-    std::uint32_t record;
-    float probability;
-    std::uint64_t key;
+    Visit* visit = nullptr;
+    std::uint32_t expert = 0;
+    std::uint32_t record = 0;
+    std::uint64_t key = 0;
   };
 
   // Names a visit before it exists, so that hints can be counted for it. Ordinal -1 is before all visits of
@@ -202,19 +224,34 @@ class Fetch final : public Stage {
       return;
     }
     const SlotTable::Slot& slot = table_->slot(index);
-    const bool was_hint = slot.hinted;
-    table_->lease(index);
     if (slot.state == SlotTable::State::landed) {
       hits_->add(1);
-      if (was_hint) useful_hints_->add(1);
-      hand_out(*demand.visit, demand.expert, index, out);
+      if (slot.hinted) useful_hints_->add(1);
+    } else if (slot.hinted) {
+      late_hints_->add(1);
+    }
+    share(demand, index, out);
+  }
+
+  void share(const Pending& demand, std::uint32_t index, Emitter& out) {
+    if (overdue_[index] != 0) {
+      refuse(demand, overdue_error(index), out);
       return;
     }
-    if (was_hint) {
-      late_hints_->add(1);
-      backend_->promote(index);
+    const SlotTable::Slot& slot = table_->slot(index);
+    if (slot.state == SlotTable::State::reading && slot.hinted) backend_->promote(index);
+    table_->lease(index);
+    if (slot.state == SlotTable::State::landed) {
+      hand_out(*demand.visit, demand.expert, index, out);
+    } else {
+      waiting_[index].push_back(demand);
     }
-    waiting_[index].push_back({demand.visit, demand.expert});
+  }
+
+  // Says that a demand cannot be met; no slot goes with it, and compute passes the error on to the rows.
+  static void refuse(const Pending& demand, const Status& error, Emitter& out) {
+    out.emit(kExperts, {.type = MessageType::expert, .first = demand.expert, .count = SlotTable::kNone,
+                        .object = demand.visit, .error = new Status(error)});
   }
 
   void hand_out(Visit& visit, std::uint32_t expert, std::uint32_t index, Emitter& out) {
@@ -223,43 +260,88 @@ class Fetch final : public Stage {
                         .data = region.base + region.stride * index});
   }
 
-  void completed(Message& message, Emitter& out) {
-    const std::uint32_t index = message.first;
+  void completed(std::uint32_t index, Emitter& out) {
+    Status status = arrivals_->take_status(index);
     const SlotTable::Slot slot = table_->slot(index);
-    std::vector<Waiter>& waiters = waiting_[index];
-    if (message.error == nullptr) {
+    std::vector<Pending>& waiters = waiting_[index];
+    last_arrival_ = Clock::now();
+    watch_->reads_in_flight(--in_flight_ > 0);
+    if (overdue_[index] != 0) {
+      // Nobody waits for it any more.
+      overdue_[index] = 0;
+      --overdue_slots_;
+      table_->failed(index);
+    } else if (status.is_ok()) {
       count_read(slot);
       table_->landed(index);
-      for (const Waiter& waiter : waiters) hand_out(*waiter.visit, waiter.expert, index, out);
-      waiters.clear();
+      for (const Pending& waiter : waiters) hand_out(*waiter.visit, waiter.expert, index, out);
       if (slot.leases == 0 && !slot.hinted) drop_hint(index);  // its visit passed while it was being read
-      return;
-    }
-    const std::unique_ptr<Status> error(message.error);
-    message.error = nullptr;
-    *error = std::move(*error).at("layer " + std::to_string(moe_layers_[table_->layer_of(slot.record)]) + ", expert " +
-                                  std::to_string(slot.record % experts_));
-    if (error->code() == ErrorCode::cancelled) {
-      // A stale hint. A demand that came between cancel and now starts over.
-      for (const Waiter& waiter : waiters) pending_.push_front({waiter.visit, waiter.expert, slot.record, slot.visit});
-      waiters.clear();
+    } else if (status.code() == ErrorCode::cancelled) {
+      // A stale hint. Demands that came between cancel and now start over.
+      for (const Pending& waiter : waiters) pending_.push_front(waiter);
       table_->failed(index);
-      return;
-    }
-    failed_reads_->add(1);
-    for (const Waiter& waiter : waiters) {
-      // No slot stays behind a failed read; compute passes the error on to the rows.
-      out.emit(kExperts, {.type = MessageType::expert, .first = waiter.expert, .count = SlotTable::kNone,
-                          .object = waiter.visit, .error = new Status(*error)});
+    } else {
+      status = std::move(status).at(name_of(slot.record));
+      failed_reads_->add(1);
+      for (const Pending& waiter : waiters) refuse(waiter, status, out);
+      table_->failed(index);
     }
     waiters.clear();
-    table_->failed(index);
+  }
+
+  // Fails the demands of reads past their deadline. Their slots stay taken until their completions arrive: the
+  // drive may still write into them. A read that waits behind others for its turn is not late by itself, so
+  // the deadline starts anew with each completion.
+  void check_deadlines(Emitter& out) {
+    watch_->tick_taken();
+    const Clock::time_point now = Clock::now();
+    for (std::uint32_t index = 0; index < table_->size() && in_flight_ > overdue_slots_; ++index) {
+      if (table_->slot(index).state != SlotTable::State::reading || overdue_[index] != 0) continue;
+      if (now - std::max(submitted_[index], last_arrival_) <= deadline_) continue;
+      overdue_[index] = 1;
+      ++overdue_slots_;
+      failed_reads_->add(1);
+      table_->hint_passed(index);
+      const Status error = overdue_error(index);
+      for (const Pending& waiter : waiting_[index]) refuse(waiter, error, out);
+      waiting_[index].clear();
+    }
+  }
+
+  // With no slot free, none leased, and no read in flight but those past their deadline, demands have nothing to
+  // wait for.
+  void refuse_hopeless(Emitter& out) {
+    if (overdue_slots_ == 0 || in_flight_ > overdue_slots_) return;
+    std::uint32_t overdue = 0;
+    for (std::uint32_t index = 0; index < table_->size(); ++index) {
+      if (overdue_[index] != 0) {
+        overdue = index;
+      } else if (table_->slot(index).leases > 0) {
+        return;
+      }
+    }
+    const Status error = overdue_error(overdue);
+    while (!pending_.empty()) refuse(pending_.pop_front(), error, out);
+  }
+
+  Status overdue_error(std::uint32_t index) const {
+    const std::uint32_t record = table_->slot(index).record;
+    const ExpertRecord place = services_->container->record(moe_layers_[table_->layer_of(record)], record % experts_);
+    return Status(ErrorCode::timeout, "the drive has not answered a read in " + std::to_string(deadline_.count()) +
+                                          " ms: " + services_->container->expert_files()[place.file].string() +
+                                          ", offset " + std::to_string(place.offset) +
+                                          "; check the drive with `dmesg`, or raise deadline_ms")
+        .at(name_of(record));
+  }
+
+  std::string name_of(std::uint32_t record) const {
+    return "layer " + std::to_string(moe_layers_[table_->layer_of(record)]) + ", expert " + std::to_string(record % experts_);
   }
 
   // Hints for visits whose demands have all arrived are worth no more: those not read are forgotten, those in
   // the queue of the backend cancelled, those in slots stay or go by their probability.
   void drop_stale_hints() {
-    std::erase_if(hints_, [this](const Hint& hint) { return known(hint.key); });
+    hints_.drop([this](std::uint64_t key) { return known(key); });
     for (std::uint32_t index = 0; index < table_->size() && table_->hinted_slots() > 0; ++index) {
       const SlotTable::Slot& slot = table_->slot(index);
       if (!slot.hinted || !known(slot.visit)) continue;
@@ -282,7 +364,8 @@ class Fetch final : public Stage {
       const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(batch.target_layer);
       const std::uint64_t key = key_of(batch.step_serial, ordinal);
       for (std::uint32_t i = 0; i < batch.expert_count && !known(key); ++i) {
-        add_hint({table_->record_of(ordinal, batch.experts[i]), batch.probabilities[i], key});
+        const std::uint32_t record = table_->record_of(ordinal, batch.experts[i]);
+        if (table_->find(record) == SlotTable::kNone) hints_.add({record, batch.probabilities[i], key});
       }
     }
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
@@ -295,49 +378,34 @@ class Fetch final : public Stage {
                        [&hint](const std::vector<std::uint64_t>& keys) { return keys[hint.record] == hint.key; });
   }
 
-  void add_hint(const Hint& hint) {
-    if (table_->find(hint.record) != SlotTable::kNone || demanded_already(hint)) return;
-    const auto same = std::find_if(hints_.begin(), hints_.end(), [&](const Hint& h) { return h.record == hint.record; });
-    if (same != hints_.end()) {
-      same->probability = std::max(same->probability, hint.probability);
-    } else {
-      hints_.push_back(hint);
-    }
-    std::stable_sort(hints_.begin(), hints_.end(), [](const Hint& a, const Hint& b) {
-      return a.key != b.key ? a.key < b.key : a.probability > b.probability;
-    });
-  }
-
   void issue_reads(Emitter& out) {
     while (!pending_.empty()) {
       const Pending demand = pending_.front();
       // Another step in flight may have had the same record read meanwhile; then it is simply shared.
       if (const std::uint32_t present = table_->find(demand.record); present != SlotTable::kNone) {
         pending_.pop_front();
-        table_->lease(present);
-        if (table_->slot(present).state == SlotTable::State::landed) {
-          hand_out(*demand.visit, demand.expert, present, out);
-        } else {
-          waiting_[present].push_back({demand.visit, demand.expert});
-        }
+        share(demand, present, out);
         continue;
       }
       const std::uint32_t index = table_->begin_read(demand.record, demand.key, false);
-      if (index == SlotTable::kNone) return;
+      if (index == SlotTable::kNone) {
+        refuse_hopeless(out);
+        return;
+      }
       pending_.pop_front();
       table_->lease(index);
-      waiting_[index].push_back({demand.visit, demand.expert});
+      waiting_[index].push_back(demand);
       read(index, true);
     }
     while (!hints_.empty()) {
       const Hint hint = hints_.front();
-      if (table_->find(hint.record) != SlotTable::kNone || demanded_already(hint)) {
-        hints_.erase(hints_.begin());
+      if (table_->find(hint.record) != SlotTable::kNone) {
+        hints_.pop_front();
         continue;
       }
       // One slot stays free for a demand.
       if (table_->free_slots() < 2) return;
-      hints_.erase(hints_.begin());
+      hints_.pop_front();
       const std::uint32_t index = table_->begin_read(hint.record, hint.key, true);
       hint_reads_->add(1);
       read(index, false);
@@ -359,8 +427,10 @@ class Fetch final : public Stage {
     request.payload_length = services_->container->layout().payload_bytes;
     request.chunk_bytes = services_->plan.spec->expert_chunk_size;
     request.demand = demand;
+    submitted_[index] = Clock::now();
+    watch_->reads_in_flight(++in_flight_ > 0);
     if (Status submitted = backend_->submit(request); !submitted) {
-      context_->completion_port().post({.first = index, .error = new Status(std::move(submitted))});
+      arrivals_->arrived({.tag = index, .status = std::move(submitted)});
     }
   }
 
@@ -396,9 +466,17 @@ class Fetch final : public Stage {
   std::vector<std::uint32_t> moe_layers_;          // [ordinals] layer index
   std::unique_ptr<SlotTable> table_;
   std::unique_ptr<ReadBackend> backend_;
-  std::deque<Pending> pending_;                    // demands without a slot, oldest first
-  std::vector<Hint> hints_;                        // not yet read: nearest visit first, then likeliest
-  std::vector<std::vector<Waiter>> waiting_;       // [slots] visits that wait for the read into the slot
+  std::shared_ptr<ReadArrivals> arrivals_;
+  std::unique_ptr<ReadWatch> watch_;
+  FixedRing<Pending> pending_;                     // demands without a slot, oldest first
+  HintList hints_;                                 // not yet read
+  std::vector<std::vector<Pending>> waiting_;      // [slots] demands that wait for the read into the slot
+  std::vector<Clock::time_point> submitted_;       // [slots] when the read into it was
+  std::vector<std::uint8_t> overdue_;              // [slots] its read is past the deadline and not completed
+  std::uint32_t overdue_slots_ = 0;
+  std::uint32_t in_flight_ = 0;                    // reads submitted and not completed
+  Clock::time_point last_arrival_;
+  std::chrono::milliseconds deadline_{};
   std::vector<std::vector<std::uint64_t>> demanded_keys_;  // [steps in flight][records] visit that demanded it last
   std::vector<std::uint64_t> last_key_;            // [records] visit that the record was last read for
   std::vector<std::uint64_t> known_;               // [steps in flight] last visit whose demands have all arrived

@@ -118,6 +118,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model,
 
 Result<RunReport> Engine::run(const Job& job) {
   State& state = *state_;
+  if (state.slots.data() == nullptr) {
+    return Status(ErrorCode::io, "the drive of the experts hung in an earlier job; check it with `dmesg` and open the model again");
+  }
   StepPool pool(state.plan.inputs, state.plan.hint_batches, state.step_pool.bytes());
   Services services;
   services.plan = state.plan.inputs;
@@ -140,6 +143,7 @@ Result<RunReport> Engine::run(const Job& job) {
   services.sink = job.sink;
   services.trace = job.trace;
   services.read_faults = job.read_faults;
+  services.leak_slots = [&state] { state.slots.leak(); };
   services.log = [&state](std::string line) { state.log(std::move(line)); };
   // The pipeline is built with the services, which tell stages how to end it.
   Pipeline* running = nullptr;

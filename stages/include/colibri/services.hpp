@@ -91,6 +91,7 @@ struct Services {
   TraceRecorder* trace = nullptr;         // null: nothing is traced
   std::shared_ptr<FaultPlan> read_faults; // tests: faults injected into the reads of experts
   std::function<void(Status)> fail_job;   // a failure that ends the job (full disk, broken device); thread-safe
+  std::function<void()> leak_slots;       // reads may go into the slots for ever: their memory is never freed or used again
   std::function<void(std::string)> log;   // one line; thread-safe
   std::function<bool()> stopping;         // true: admit nothing new, finish what runs
 };

@@ -1,0 +1,50 @@
+// HintList: records worth reading ahead, nearest visit first, then likeliest first.
+//
+// A sorted array: it holds at most a few visits' experts, and it never allocates after
+// construction. A record is in it once, with the highest probability that was named.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace colibri {
+
+struct Hint {
+  std::uint32_t record = 0;
+  float probability = 0;
+  std::uint64_t key = 0;  // of the visit; ascending in time
+};
+
+class HintList {
+ public:
+  explicit HintList(std::size_t records = 0) { hints_.reserve(records); }
+
+  bool empty() const noexcept { return hints_.empty(); }
+  const Hint& front() const noexcept { return hints_.front(); }
+  void pop_front() noexcept { hints_.erase(hints_.begin()); }
+
+  void add(Hint hint) noexcept {
+    const auto same = std::find_if(hints_.begin(), hints_.end(), [&](const Hint& h) { return h.record == hint.record; });
+    if (same != hints_.end()) {
+      hint = {hint.record, std::max(same->probability, hint.probability), std::min(same->key, hint.key)};
+      hints_.erase(same);
+    }
+    hints_.insert(std::upper_bound(hints_.begin(), hints_.end(), hint, before), hint);
+  }
+  // Forgets the hints whose key `stale` says is over.
+  template <class Stale>
+  void drop(Stale&& stale) noexcept {
+    std::erase_if(hints_, [&](const Hint& hint) { return stale(hint.key); });
+  }
+
+ private:
+  static bool before(const Hint& a, const Hint& b) noexcept {
+    return a.key != b.key ? a.key < b.key : a.probability > b.probability;
+  }
+
+  std::vector<Hint> hints_;
+};
+
+}  // namespace colibri
