@@ -221,6 +221,8 @@ TEST(DenseAttend, TilesInAnyOrderGiveTheSame) {
     spec.vocab_size = 1501;
     spec.weight_dtype = format;
     spec.layers[0].dense_intermediate_size = 500;
+    spec.attention.num_heads = 6;
+    spec.attention.num_kv_heads = 3;
     const DenseModel model(spec, 8);
     const std::vector<Request> requests = {request(0, Task::score, random_tokens(250, 1501, 1)),
                                            request(1, Task::score, random_tokens(30, 1501, 2))};
