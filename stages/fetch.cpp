@@ -226,8 +226,8 @@ class Fetch final : public Stage {
     const SlotTable::Slot& slot = table_->slot(index);
     if (slot.state == SlotTable::State::landed) {
       hits_->add(1);
-      if (slot.hinted) useful_hints_->add(1);
-    } else if (slot.hinted) {
+      if (slot.hinted && !slot.used) useful_hints_->add(1);
+    } else if (slot.hinted && !slot.used) {
       late_hints_->add(1);
     }
     share(demand, index, out);
@@ -240,7 +240,7 @@ class Fetch final : public Stage {
     }
     const SlotTable::Slot& slot = table_->slot(index);
     if (slot.state == SlotTable::State::reading && slot.hinted) backend_->promote(index);
-    table_->lease(index);
+    table_->lease(index, demand.key);
     if (slot.state == SlotTable::State::landed) {
       hand_out(*demand.visit, demand.expert, index, out);
     } else {
@@ -349,13 +349,13 @@ class Fetch final : public Stage {
         drop_hint(index);
       } else {
         table_->hint_passed(index);  // still being read: see completed
-        backend_->cancel(index);
+        if (slot.leases == 0) backend_->cancel(index);
       }
     }
   }
 
   void drop_hint(std::uint32_t index) {
-    wasted_hint_bytes_->add(record_bytes());
+    if (!table_->slot(index).used) wasted_hint_bytes_->add(record_bytes());
     table_->hint_passed(index);
   }
 
@@ -393,7 +393,7 @@ class Fetch final : public Stage {
         return;
       }
       pending_.pop_front();
-      table_->lease(index);
+      table_->lease(index, demand.key);
       waiting_[index].push_back(demand);
       read(index, true);
     }

@@ -54,7 +54,7 @@ void SlotTable::hint_passed(std::uint32_t slot) {
 
 void SlotTable::settle(std::uint32_t index) {
   Slot& slot = slots_[index];
-  if (slot.resident) return;
+  if (slot.resident || slot.hinted) return;
   const std::uint32_t layer = layer_of(slot.record);
   std::vector<std::uint32_t>& residents = resident_slots_[layer];
   if (residents.size() >= quota_[layer]) {

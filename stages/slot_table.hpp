@@ -26,6 +26,7 @@ class SlotTable {
     std::uint32_t leases = 0;
     bool resident = false;         // counted in its layer's quota
     bool hinted = false;           // read for a hint whose visit has not passed; not evictable
+    bool used = false;             // leased at least once since it was read
     std::uint64_t visit = 0;       // key of the visit it was read for
   };
 
@@ -49,9 +50,12 @@ class SlotTable {
   void landed(std::uint32_t slot) noexcept { slots_[slot].state = State::landed; }
   // A failed read: the slot is free again and the record absent.
   void failed(std::uint32_t slot);
-  void lease(std::uint32_t slot) noexcept {
+  // Leases the slot to a visit. A record read for a hint of another visit stays for that one all the same:
+  // it would be read twice for it otherwise.
+  void lease(std::uint32_t slot, std::uint64_t visit) noexcept {
     ++slots_[slot].leases;
-    clear_hint(slot);
+    slots_[slot].used = true;
+    if (slots_[slot].visit == visit) clear_hint(slot);
   }
   // Ends one lease; after the last one the record stays or goes, as explained above.
   void release(std::uint32_t slot);

@@ -14,7 +14,7 @@ namespace {
 bool use_once(SlotTable& table, std::uint32_t record) {
   const std::uint32_t slot = table.begin_read(record, 1, false);
   if (slot == SlotTable::kNone) return false;
-  table.lease(slot);
+  table.lease(slot, 1);
   table.landed(slot);
   table.release(slot);
   return true;
@@ -54,10 +54,10 @@ TEST(SlotTable, ASlotIsFreeWheneverNothingIsLeased) {
           table.used(record);
           if (present != SlotTable::kNone) {
             std::erase(hinted, present);
-            table.lease(present);
+            table.lease(present, 2);
             leased.push_back(present);
           } else if (const std::uint32_t slot = table.begin_read(record, 1, false); slot != SlotTable::kNone) {
-            table.lease(slot);
+            table.lease(slot, 1);
             table.landed(slot);
             leased.push_back(slot);
           } else {

@@ -6,20 +6,25 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <colibri/registry.hpp>
 #include <colibri/services.hpp>
 #include <colibri/stage.hpp>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "topology/pipeline_spec.hpp"
 
 namespace colibri::testing {
 
@@ -38,7 +43,7 @@ class HarnessContext final : public StageContext, public CompletionPort {
   std::string_view name() const override { return info_.kind; }
   const Services& services() const override { return services_; }
   std::uint64_t integer(std::string_view param) const override {
-    return std::strtoull(value(param).c_str(), nullptr, 10);
+    return parse_bytes(value(param)).value();
   }
   double number(std::string_view param) const override { return std::strtod(value(param).c_str(), nullptr); }
   bool boolean(std::string_view param) const override { return value(param) == "true"; }
@@ -53,7 +58,19 @@ class HarnessContext final : public StageContext, public CompletionPort {
     return &found->second;
   }
   CompletionPort& completion_port() override { return *this; }
-  void post(const Message& message) noexcept override { posted.push_back(message); }
+  void post(const Message& message) noexcept override {
+    const std::lock_guard lock(posted_mutex_);
+    posted.push_back(message);
+    arrived_.notify_all();
+  }
+  // The oldest posted message; waits for it up to `limit`. False when there is none.
+  bool take_posted(Message& message, std::chrono::milliseconds limit) {
+    std::unique_lock lock(posted_mutex_);
+    if (!arrived_.wait_for(lock, limit, [this] { return !posted.empty(); })) return false;
+    message = posted.front();
+    posted.erase(posted.begin());
+    return true;
+  }
   std::uint32_t workers() const override { return workers_; }
 
   std::vector<Message> posted;
@@ -89,6 +106,8 @@ class HarnessContext final : public StageContext, public CompletionPort {
   std::size_t memory_bytes_ = 0;
   std::uint32_t workers_;
   std::mt19937_64 random_;
+  std::mutex posted_mutex_;
+  std::condition_variable arrived_;
 };
 
 // Records by port. `limit` is the room that every port has in one call.
