@@ -18,6 +18,7 @@ struct GenerateArguments {
   std::string model;
   std::string prompt;
   std::uint32_t max_tokens = 128;
+  bool max_tokens_given = false;  // then it is refused, not shortened, when the context has no room
   float temperature = 0;
   float top_p = 1;
   std::uint32_t top_k = 0;
@@ -45,6 +46,7 @@ ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context
   request.id = "generate";
   request.tokens = std::move(tokens).value();
   request.max_tokens = arguments.max_tokens;
+  request.max_tokens_given = arguments.max_tokens_given;
   request.temperature = arguments.temperature;
   request.top_p = arguments.top_p;
   request.top_k = arguments.top_k;
@@ -53,22 +55,25 @@ ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context
   request.ignore_eos = arguments.ignore_eos;
   request.stream = true;
   RequestsOptions options;
-  // A reader that has gone ends the run; what went wrong is reported when standard output is flushed.
+  // A reader that has gone ends the run. Pieces come one at a time; the flag is looked at by other threads.
+  Status written;
   std::atomic<bool> reader_gone = false;
   options.piece = [&](std::string_view piece) {
+    if (reader_gone) return;
     context.console.print(piece);
-    if (!context.console.flush()) reader_gone = true;
+    written = context.console.flush();
+    if (!written) reader_gone = true;
   };
   options.stopping = [&] { return (*signals)->received() != 0 || reader_gone; };
   std::vector<Request> requests;
   requests.push_back(std::move(request));
   auto run = run_requests(engine, std::move(requests), options);
   if (!run) return context.fail(Status(run.status()).at("generate"));
-  if (reader_gone) return ExitStatus::job_failed;
+  if (reader_gone) return context.fail(std::move(written).at("generate"));
   context.console.print("\n");
   if (const int signal = (*signals)->received(); signal != 0) return exit_status_of_signal(signal);
   if (Status error = run->results.front().error; !error) return context.fail(std::move(error).at("generate"));
-  if (Status written = (*session)->write_profile(run->report); !written) return context.fail(std::move(written));
+  if (Status saved = (*session)->write_profile(run->report); !saved) return context.fail(std::move(saved).at("generate"));
   return ExitStatus::ok;
 }
 
@@ -83,9 +88,8 @@ void add_generate(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<GenerateArguments>();
   verb->add_option("MODEL", arguments->model, "Container folder")->required();
   verb->add_option("-p,--prompt", arguments->prompt, "The prompt")->required();
-  verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most")
-      ->check(CLI::Range(1U, 0x7fffffffU))
-      ->capture_default_str();
+  CLI::Option* max_tokens = verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most");
+  max_tokens->check(CLI::Range(1U, 0x7fffffffU))->capture_default_str();
   verb->add_option("--temperature", arguments->temperature, "0: the likeliest token each time")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
@@ -98,7 +102,8 @@ void add_generate(CLI::App& app, VerbContext& context) {
   verb->add_flag("--ignore-eos", arguments->ignore_eos, "Go on after an end token");
   add_pipeline_flags(*verb, arguments->pipeline);
   add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
+  verb->callback([arguments, &context, max_tokens] {
+    arguments->max_tokens_given = max_tokens->count() > 0;
     context.run = [arguments, &context] { return run_generate(*arguments, context); };
   });
 }

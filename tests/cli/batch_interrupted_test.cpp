@@ -26,7 +26,7 @@ constexpr int kKills = 20;
 std::string job_input() {
   std::vector<Json> lines = demo_requests();
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    lines[i]["max_tokens"] = 1 + 3 * i;
+    lines[i]["max_tokens"] = 1 + 2 * i;
     lines[i]["ignore_eos"] = true;
   }
   return jsonl(lines);
