@@ -16,8 +16,8 @@ MoeJob::MoeJob(const std::filesystem::path& folder, const MoeJobOptions& options
   services.kernels = &kernels::best_kernel_table();
   dense_memory_ = AlignedRegion::create(container->dense_bytes()).value();
   if (!container->read_dense(dense_memory_.bytes().first(container->dense_bytes()))) std::abort();
-  dense_ = bind_dense_weights(*container, dense_memory_.data()).value();
-  services.dense = &dense_;
+  dense = bind_dense_weights(*container, dense_memory_.data()).value();
+  services.dense = &dense;
   step_memory_ = AlignedRegion::create(options.in_flight * step_bytes(services.plan) +
                                        options.hint_batches * hint_batch_bytes(services.plan))
                      .value();

@@ -37,12 +37,12 @@ class MoeJob {
 
   std::shared_ptr<const Container> container;
   Services services;
+  DenseWeights dense;             // what services.dense points to
   std::vector<Status> failures;   // of the job, as stages reported them
   int leaks = 0;                  // calls of Services::leak_slots
 
  private:
   AlignedRegion dense_memory_, step_memory_, slot_memory_;
-  DenseWeights dense_;
   std::unique_ptr<StepPool> pool_;
   Sequence sequence_;
   std::uint64_t next_step_ = 1;
