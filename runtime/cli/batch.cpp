@@ -1,7 +1,7 @@
 // colibri batch: a file of requests through a model, results as they complete.
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -90,22 +90,26 @@ std::string conflict_of(const BatchArguments& arguments, bool streamed) {
     return "--resume needs requests that can be read again, and this input cannot: " + arguments.input +
            "; save it to a file first";
   }
-  if (arguments.resume && !to_file) return "--resume needs the results file of the unfinished job; name it with -o FILE";
-  if (arguments.in_order && !to_file) return "--in-order sorts a results file at the end; name one with -o FILE";
+  if (arguments.resume && !to_file)
+    return "--resume needs the results file of the unfinished job; name it with -o FILE";
+  if (arguments.in_order && !to_file)
+    return "--in-order sorts a results file at the end; name one with -o FILE";
   return {};
 }
 
 Status Batch::open() {
   // Signals first: threads made later inherit what is blocked.
-  COLIBRI_ASSIGN_OR_RETURN(signals_, StopSignals::start([&console = context_.console](int) {
-                             console.info("stopping: the step that runs is finished first; a second signal ends at once");
-                           }));
+  COLIBRI_ASSIGN_OR_RETURN(
+      signals_, StopSignals::start([&console = context_.console](int) {
+        console.info("stopping: the step that runs is finished first; a second signal ends at once");
+      }));
   // The input is looked at before the model: duplicate ids show at once.
   if (!streamed_) {
     COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input));
   }
-  COLIBRI_ASSIGN_OR_RETURN(session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_,
-                                                         [this](const Container& c) { return open_files(c); }));
+  COLIBRI_ASSIGN_OR_RETURN(session_,
+                           EngineSession::open(arguments_.model, arguments_.pipeline, context_,
+                                               [this](const Container& c) { return open_files(c); }));
   if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
   ResultWriter::TokenText token_text;
   if (const Tokenizer* tokenizer = session_->engine().tokenizer()) {
@@ -136,8 +140,11 @@ Status Batch::open_results(const Container& container) {
   identity.input_lines = scan_.lines;
   identity.model = container.digest();
   identity.options = "task=" + arguments_.task + " seed=" + std::to_string(arguments_.seed);
-  const ResultMode mode = arguments_.resume ? ResultMode::resume : arguments_.force ? ResultMode::force : ResultMode::fresh;
-  COLIBRI_ASSIGN_OR_RETURN(file_, ResultFile::open(arguments_.output, mode, identity, streamed_ ? "" : arguments_.input));
+  const ResultMode mode = arguments_.resume  ? ResultMode::resume
+                          : arguments_.force ? ResultMode::force
+                                             : ResultMode::fresh;
+  COLIBRI_ASSIGN_OR_RETURN(
+      file_, ResultFile::open(arguments_.output, mode, identity, streamed_ ? "" : arguments_.input));
   return {};
 }
 
@@ -168,9 +175,10 @@ void Batch::describe_start() {
 void Batch::show_progress(const RunReport& report) {
   if (!progress_->due()) return;
   char extra[128];
-  const double read_rate = report.wall_seconds > 0 ? static_cast<double>(report.bytes_read) / report.wall_seconds / 1e9 : 0;
-  std::snprintf(extra, sizeof extra, "%.0f tokens/s, hit rate %.0f %%, disk %.2f GB/s", report.tokens_per_second(),
-                100 * report.hit_rate(), read_rate);
+  const double read_rate =
+      report.wall_seconds > 0 ? static_cast<double>(report.bytes_read) / report.wall_seconds / 1e9 : 0;
+  std::snprintf(extra, sizeof extra, "%.0f tokens/s, hit rate %.0f %%, disk %.2f GB/s",
+                report.tokens_per_second(), 100 * report.hit_rate(), read_rate);
   const std::uint64_t earlier = file_ != nullptr ? file_->completed().size() : 0;
   progress_->update(earlier + sink_->succeeded() + sink_->failed(), scan_.requests, extra);
 }
@@ -207,18 +215,21 @@ ExitStatus Batch::finish(const RunReport& report) {
     }
   }
   if (!context_.console.quiet()) context_.console.write_report(report.to_table());
-  if (Status written = session_->write_profile(report); !written) return context_.fail(std::move(written).at("batch"));
+  if (Status written = session_->write_profile(report); !written)
+    return context_.fail(std::move(written).at("batch"));
   if (stopped) {
     context_.console.info("stopped by a signal: results so far are kept" +
                           std::string(file_ != nullptr ? "; the same command with --resume goes on" : ""));
     return exit_status_of_signal(signals_->received());
   }
   if (source_->requests() == 0 && (file_ == nullptr || file_->completed().size() == 0)) {
-    context_.console.warning("batch: the input holds no requests: " + arguments_.input + "; there are no results");
+    context_.console.warning("batch: the input holds no requests: " + arguments_.input +
+                             "; there are no results");
   }
   const std::uint64_t failed = sink_->failed() + (file_ != nullptr ? file_->completed_failed() : 0);
   if (failed == 0) return ExitStatus::ok;
-  context_.console.error("lines answered with an error: " + std::to_string(failed) + "; see \"error\" in their results");
+  context_.console.error("batch: lines answered with an error: " + std::to_string(failed) +
+                         "; see \"error\" in their results");
   return ExitStatus::some_lines_failed;
 }
 
@@ -227,9 +238,12 @@ ExitStatus Batch::finish(const RunReport& report) {
 void add_batch(CLI::App& app, VerbContext& context) {
   CLI::App* verb = app.add_subcommand("batch", "Run a file of requests: generate, score or embed");
   verb->footer(
-      "A request is a line of JSON: {\"id\": \"a\", \"prompt\": \"Once\", \"max_tokens\": 16}, or an OpenAI batch\n"
-      "line with a completion. Fields: id, prompt or tokens, max_tokens, temperature, top_p, top_k, seed, stop,\n"
-      "ignore_eos and logprobs for generate, pooling and normalize for embed. One file may serve several tasks:\n"
+      "A request is a line of JSON: {\"id\": \"a\", \"prompt\": \"Once\", \"max_tokens\": 16}, or an OpenAI "
+      "batch\n"
+      "line with a completion. Fields: id, prompt or tokens, max_tokens, temperature, top_p, top_k, seed, "
+      "stop,\n"
+      "ignore_eos and logprobs for generate, pooling and normalize for embed. One file may serve several "
+      "tasks:\n"
       "fields of the other tasks are checked and have no effect. Results are written as they complete.\n"
       "Exit status: 0 every line was answered, 3 some lines have an error, 1 the job failed, 2 wrong usage,\n"
       "130 or 143 stopped by a signal.\n\n"
@@ -239,17 +253,21 @@ void add_batch(CLI::App& app, VerbContext& context) {
       "  colibri batch model documents.jsonl --task score > scores.jsonl");
   auto arguments = std::make_shared<BatchArguments>();
   verb->add_option("MODEL", arguments->model, "Container folder")->required();
-  verb->add_option("REQUESTS", arguments->input, "JSONL file with requests, - for standard input")->required();
+  verb->add_option("REQUESTS", arguments->input, "JSONL file with requests, - for standard input")
+      ->required();
   verb->add_option("-o,--output", arguments->output, "Results file; standard output when left out");
   verb->add_option("--task", arguments->task, "What to do with each line")
       ->check(CLI::IsMember({"generate", "score", "embed"}))
       ->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "Seed of the job: seeds of lines without one are made from it and their id")
+  verb->add_option("--seed", arguments->seed,
+                   "Seed of the job: seeds of lines without one are made from it and their id")
       ->capture_default_str();
   verb->add_flag("--in-order", arguments->in_order, "Sort the results by line number at the end");
   CLI::Option* resume = verb->add_flag("--resume", arguments->resume, "Go on with an unfinished job");
-  verb->add_flag("--force", arguments->force, "Start over, whatever the results file holds")->excludes(resume);
-  verb->add_option("--trace-routing", arguments->trace_routing, "File for the experts that each row picked (JSONL)");
+  verb->add_flag("--force", arguments->force, "Start over, whatever the results file holds")
+      ->excludes(resume);
+  verb->add_option("--trace-routing", arguments->trace_routing,
+                   "File for the experts that each row picked (JSONL)");
   verb->add_option_function<std::string>(
       "--profile",
       [arguments](const std::string& file) {

@@ -24,16 +24,19 @@ struct EngineSession::Threads {
 EngineSession::EngineSession() = default;
 EngineSession::~EngineSession() = default;
 
-Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry, VerbContext& context) {
+Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry,
+                                      VerbContext& context) {
   COLIBRI_ASSIGN_OR_RETURN(LoadedPipeline loaded, load_pipeline(flags, registry.infos()));
   if (loaded.problems.lines.empty()) return std::move(loaded.spec);
   for (const std::string& problem : loaded.problems.lines) context.console.write_report(problem + "\n");
-  return Status(ErrorCode::invalid_input, "the pipeline has problems: " + std::to_string(loaded.problems.lines.size()) +
-                                              "; see above, and `colibri check FILE`");
+  return Status(ErrorCode::invalid_input,
+                "the pipeline has problems: " + std::to_string(loaded.problems.lines.size()) +
+                    "; see above, and `colibri check FILE`");
 }
 
-Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model, const PipelineFlags& flags,
-                                                           VerbContext& context, Check before_loading) {
+Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model,
+                                                           const PipelineFlags& flags, VerbContext& context,
+                                                           Check before_loading) {
   const Registry registry = builtin_registry();
   COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, registry, context));
   COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, choose_kernels());

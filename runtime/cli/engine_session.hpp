@@ -41,6 +41,7 @@ class EngineSession {
 Status check_writable(const std::string& path);
 
 // The checked pipeline of the flags; problems go to the console.
-Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry, VerbContext& context);
+Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry,
+                                      VerbContext& context);
 
 }  // namespace colibri::cli

@@ -73,7 +73,8 @@ ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context
   context.console.print("\n");
   if (const int signal = (*signals)->received(); signal != 0) return exit_status_of_signal(signal);
   if (Status error = run->results.front().error; !error) return context.fail(std::move(error).at("generate"));
-  if (Status saved = (*session)->write_profile(run->report); !saved) return context.fail(std::move(saved).at("generate"));
+  if (Status saved = (*session)->write_profile(run->report); !saved)
+    return context.fail(std::move(saved).at("generate"));
   return ExitStatus::ok;
 }
 
@@ -88,7 +89,8 @@ void add_generate(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<GenerateArguments>();
   verb->add_option("MODEL", arguments->model, "Container folder")->required();
   verb->add_option("-p,--prompt", arguments->prompt, "The prompt")->required();
-  CLI::Option* max_tokens = verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most");
+  CLI::Option* max_tokens =
+      verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most");
   max_tokens->check(CLI::Range(1U, 0x7fffffffU))->capture_default_str();
   verb->add_option("--temperature", arguments->temperature, "0: the likeliest token each time")
       ->check(CLI::Range(0.0, 100.0))
@@ -98,7 +100,8 @@ void add_generate(CLI::App& app, VerbContext& context) {
       ->capture_default_str();
   verb->add_option("--top-k", arguments->top_k, "Tokens to draw from; 0: all")->capture_default_str();
   verb->add_option("--seed", arguments->seed, "Seed of the draws")->capture_default_str();
-  verb->add_option("--stop", arguments->stop, "Text that ends the answer; may be repeated")->allow_extra_args(false);
+  verb->add_option("--stop", arguments->stop, "Text that ends the answer; may be repeated")
+      ->allow_extra_args(false);
   verb->add_flag("--ignore-eos", arguments->ignore_eos, "Go on after an end token");
   add_pipeline_flags(*verb, arguments->pipeline);
   add_quiet_flag(*verb, context);

@@ -23,7 +23,8 @@ class VectorSource final : public RequestSource {
 
 class VectorSink final : public ResultSink {
  public:
-  VectorSink(std::size_t count, std::function<void(std::string_view)> piece) : results_(count), piece_(std::move(piece)) {}
+  VectorSink(std::size_t count, std::function<void(std::string_view)> piece)
+      : results_(count), piece_(std::move(piece)) {}
   Status result(RequestResult&& result) override {
     results_[result.index] = std::move(result);
     return {};
@@ -41,7 +42,8 @@ class VectorSink final : public ResultSink {
 
 }  // namespace
 
-Result<RequestsRun> run_requests(Engine& engine, std::vector<Request> requests, const RequestsOptions& options) {
+Result<RequestsRun> run_requests(Engine& engine, std::vector<Request> requests,
+                                 const RequestsOptions& options) {
   for (std::size_t i = 0; i < requests.size(); ++i) requests[i].index = i;
   VectorSink sink(requests.size(), options.piece);
   VectorSource source(std::move(requests));

@@ -56,19 +56,23 @@ ExitStatus run_perplexity(const PerplexityArguments& arguments, VerbContext& con
   if (!session) return fail(session.status());
   Engine& engine = (*session)->engine();
   if (engine.tokenizer() == nullptr) {
-    return fail(Status(ErrorCode::unsupported, "the container has no tokenizer, so it cannot read text: " + arguments.model));
+    return fail(Status(ErrorCode::unsupported,
+                       "the container has no tokenizer, so it cannot read text: " + arguments.model));
   }
   if (arguments.window > engine.spec().max_seq_len) {
-    return fail(Status(ErrorCode::invalid_input, "--window is longer than the model's context: " +
-                                                     std::to_string(arguments.window) + " > " +
-                                                     std::to_string(engine.spec().max_seq_len)));
+    return fail(Status(ErrorCode::invalid_input,
+                       "--window is longer than the model's context: " + std::to_string(arguments.window) +
+                           " > " + std::to_string(engine.spec().max_seq_len)));
   }
   auto tokens = engine.tokenizer()->encode(*text, false);
   if (!tokens) return fail(tokens.status());
   std::vector<Request> requests = cut_windows(*tokens, arguments.window, engine.tokenizer()->begin_token());
-  if (requests.empty()) return fail(Status(ErrorCode::invalid_input, "nothing to score: the text has fewer than two tokens: " + arguments.file));
+  if (requests.empty())
+    return fail(Status(ErrorCode::invalid_input,
+                       "nothing to score: the text has fewer than two tokens: " + arguments.file));
   const std::size_t windows = requests.size();
-  auto run = run_requests(engine, std::move(requests), {.stopping = [&signals] { return (*signals)->received() != 0; }});
+  auto run = run_requests(engine, std::move(requests),
+                          {.stopping = [&signals] { return (*signals)->received() != 0; }});
   if (!run) return fail(run.status());
   if (const int signal = (*signals)->received(); signal != 0) return exit_status_of_signal(signal);
   double sum = 0;
@@ -80,7 +84,8 @@ ExitStatus run_perplexity(const PerplexityArguments& arguments, VerbContext& con
   }
   char line[200];
   std::snprintf(line, sizeof line, "perplexity %.4f  tokens %llu  windows %zu  logprob_sum %.4f\n",
-                std::exp(-sum / static_cast<double>(scored)), static_cast<unsigned long long>(scored), windows, sum);
+                std::exp(-sum / static_cast<double>(scored)), static_cast<unsigned long long>(scored),
+                windows, sum);
   context.console.print(line);
   if (!context.console.quiet()) context.console.write_report(run->report.to_table());
   if (Status written = (*session)->write_profile(run->report); !written) return fail(written);

@@ -26,10 +26,11 @@ ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
     return ExitStatus::ok;
   }
   const PlanInputs& inputs = plan->inputs;
-  context.console.print("plan for " + arguments.model + ": steps of " + std::to_string(inputs.max_rows) + " rows in waves of " +
-                        std::to_string(inputs.wave_rows) + ", " + std::to_string(inputs.in_flight) + " in flight, " +
-                        std::to_string(inputs.threads) + " threads; longest request " +
-                        std::to_string(plan->longest_request()) + " tokens\n" + plan->to_table());
+  context.console.print("plan for " + arguments.model + ": steps of " + std::to_string(inputs.max_rows) +
+                        " rows in waves of " + std::to_string(inputs.wave_rows) + ", " +
+                        std::to_string(inputs.in_flight) + " in flight, " + std::to_string(inputs.threads) +
+                        " threads; longest request " + std::to_string(plan->longest_request()) + " tokens\n" +
+                        plan->to_table());
   return ExitStatus::ok;
 }
 

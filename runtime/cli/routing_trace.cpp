@@ -45,8 +45,9 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::create(const std::string& pa
   return trace;
 }
 
-void RoutingTrace::routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence, std::uint32_t position,
-                           std::uint32_t layer, std::span<const std::uint32_t> experts, std::span<const float> weights) {
+void RoutingTrace::routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence,
+                           std::uint32_t position, std::uint32_t layer,
+                           std::span<const std::uint32_t> experts, std::span<const float> weights) {
   const std::lock_guard lock(mutex_);
   line_ = "{";
   append_field(line_, "step", step);

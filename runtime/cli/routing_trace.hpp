@@ -20,9 +20,11 @@ class RoutingTrace final : public TraceRecorder {
 
   bool wants_values() const override { return false; }
   bool wants_routing() const override { return true; }
-  void values(std::string_view, std::uint32_t, const Sequence&, std::uint32_t, std::span<const float>) override {}
+  void values(std::string_view, std::uint32_t, const Sequence&, std::uint32_t,
+              std::span<const float>) override {}
   void routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence, std::uint32_t position,
-               std::uint32_t layer, std::span<const std::uint32_t> experts, std::span<const float> weights) override;
+               std::uint32_t layer, std::span<const std::uint32_t> experts,
+               std::span<const float> weights) override;
   // Writes what is left; reports the first failure of all writes.
   Status finish();
 

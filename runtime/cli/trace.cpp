@@ -88,7 +88,8 @@ Result<std::vector<std::int32_t>> read_tokens(const std::string& path) {
     std::int32_t token = 0;
     const auto [next, error] = std::from_chars(at, end, token);
     if (error != std::errc{}) {
-      return Status(ErrorCode::invalid_input, "not a token id, at offset " + std::to_string(at - text.data()) +
+      return Status(ErrorCode::invalid_input, "not a token id, at offset " +
+                                                  std::to_string(at - text.data()) +
                                                   "; expected ids separated by spaces or commas")
           .at(path);
     }
@@ -111,7 +112,8 @@ ExitStatus run_trace(const TraceArguments& arguments, VerbContext& context) {
   ValueCollector collector;
   auto result = run_one((*session)->engine(), std::move(request), &collector);
   if (!result) return context.fail(Status(result.status()).at("trace"));
-  if (Status written = collector.write(arguments.output); !written) return context.fail(std::move(written).at("trace"));
+  if (Status written = collector.write(arguments.output); !written)
+    return context.fail(std::move(written).at("trace"));
   context.console.info("trace: wrote " + arguments.output);
   return ExitStatus::ok;
 }
@@ -119,9 +121,11 @@ ExitStatus run_trace(const TraceArguments& arguments, VerbContext& context) {
 }  // namespace
 
 void add_trace(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("trace", "Write every intermediate value of one prompt to a safetensors file");
+  CLI::App* verb =
+      app.add_subcommand("trace", "Write every intermediate value of one prompt to a safetensors file");
   verb->footer(
-      "Tensors: logits, hidden_states [layers + 1, tokens, hidden], and for each MoE layer N router_logits.N,\n"
+      "Tensors: logits, hidden_states [layers + 1, tokens, hidden], and for each MoE layer N "
+      "router_logits.N,\n"
       "experts.N, weights.N, moe_input.N, moe_output.N.\n\n"
       "Examples:\n"
       "  echo '[16, 19, 771, 262]' > ids.json\n"

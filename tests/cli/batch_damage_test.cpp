@@ -51,7 +51,8 @@ std::vector<Json> short_requests() {
   requests.resize(8);
   // Few tokens, so that there are experts which some requests need and others do not.
   for (Json& line : requests) {
-    line = {{"id", line["id"]}, {"prompt", line["prompt"].get<std::string>().substr(0, 12)}, {"max_tokens", 2}};
+    line = {
+        {"id", line["id"]}, {"prompt", line["prompt"].get<std::string>().substr(0, 12)}, {"max_tokens", 2}};
   }
   return requests;
 }
@@ -64,7 +65,8 @@ class DamagedContainer : public testing::Test {
     const RunResult run = run_colibri({"batch", model_, input_, "-o", output_});
     EXPECT_EQ(run.status, 1) << run.err;
     EXPECT_TRUE(contains(run.err, "colibri: error: ")) << run.err;
-    for (const std::string& word : words) EXPECT_TRUE(contains(run.err, word)) << word << " not in: " << run.err;
+    for (const std::string& word : words)
+      EXPECT_TRUE(contains(run.err, word)) << word << " not in: " << run.err;
     EXPECT_FALSE(fs::exists(output_));
     EXPECT_FALSE(fs::exists(output_ + ".journal"));
   }
@@ -84,14 +86,16 @@ TEST_F(DamagedContainer, OneRecordFailsOnlyTheRequestsThatNeedIt) {
   std::map<std::pair<int, int>, std::set<std::string>> users;  // of each (layer, expert)
   for (const Json& line : parse_jsonl(read_file(trace))) {
     if (!line.contains("position")) continue;  // the header
-    for (const Json& expert : line["experts"]) users[{line["layer"], expert}].insert(line["id"].get<std::string>());
+    for (const Json& expert : line["experts"])
+      users[{line["layer"], expert}].insert(line["id"].get<std::string>());
   }
   const auto record = std::find_if(users.begin(), users.end(), [](const auto& entry) {
     return entry.first.first > 0 && entry.second.size() > 1 && entry.second.size() < 7;
   });
   ASSERT_NE(record, users.end());
   const auto [layer, expert] = record->first;
-  flip(experts_, kHeaderBytes + static_cast<std::uint64_t>(layer * kExperts + expert) * kRecordBytes + 70'000);
+  flip(experts_,
+       kHeaderBytes + static_cast<std::uint64_t>(layer * kExperts + expert) * kRecordBytes + 70'000);
   const std::string name = "layer " + std::to_string(layer) + ", expert " + std::to_string(expert);
 
   for (const char* memory : {"100%", "25%", "min"}) {
@@ -114,14 +118,16 @@ TEST_F(DamagedContainer, OneRecordFailsOnlyTheRequestsThatNeedIt) {
 
 TEST_F(DamagedContainer, TruncatedFiles) {
   const std::uint64_t length = fs::file_size(experts_);
-  for (const std::uint64_t bytes : {length - 1, length / 2, std::uint64_t{5000}, std::uint64_t{100}, std::uint64_t{0}}) {
+  for (const std::uint64_t bytes :
+       {length - 1, length / 2, std::uint64_t{5000}, std::uint64_t{100}, std::uint64_t{0}}) {
     fs::resize_file(experts_, bytes);
     expect_refused({"experts.bin"});
   }
 }
 
 TEST_F(DamagedContainer, FlippedBytesOfDenseWeightsAndTables) {
-  for (const std::uint64_t offset : {std::uint64_t{10'000}, fs::file_size(dense_) / 2, fs::file_size(dense_) - 20}) {
+  for (const std::uint64_t offset :
+       {std::uint64_t{10'000}, fs::file_size(dense_) / 2, fs::file_size(dense_) - 20}) {
     flip(dense_, offset);
     expect_refused({"model.bin"});
     flip(dense_, offset);
@@ -154,13 +160,12 @@ TEST_F(DamagedContainer, SizesOfTwoToTheSixty) {
 
 class DamagedCheckpoint : public testing::Test {
  protected:
-  void copy_golden(const std::string& name) {
-    fs::copy(COLIBRI_TEST_DATA "/golden/" + name, checkpoint_);
-  }
+  void copy_golden(const std::string& name) { fs::copy(COLIBRI_TEST_DATA "/golden/" + name, checkpoint_); }
   void expect_refused(const std::vector<std::string>& words) {
     const RunResult run = run_colibri({"convert", checkpoint_, folder_.file("model")});
     EXPECT_EQ(run.status, 1) << run.err;
-    for (const std::string& word : words) EXPECT_TRUE(contains(run.err, word)) << word << " not in: " << run.err;
+    for (const std::string& word : words)
+      EXPECT_TRUE(contains(run.err, word)) << word << " not in: " << run.err;
   }
 
   TemporaryFolder folder_;

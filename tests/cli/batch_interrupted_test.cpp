@@ -42,8 +42,16 @@ class Interrupted : public testing::Test {
   }
   // Results reach the disk often, so that an end in the middle finds some there.
   std::vector<std::string> command(std::vector<std::string> flags = {}) const {
-    std::vector<std::string> words = {kColibriProgram, "batch", demo_model(), input_, "-o", output_,
-                                      "--experts-memory", "25%", "--set", "stages.write.flush_seconds=0.01"};
+    std::vector<std::string> words = {kColibriProgram,
+                                      "batch",
+                                      demo_model(),
+                                      input_,
+                                      "-o",
+                                      output_,
+                                      "--experts-memory",
+                                      "25%",
+                                      "--set",
+                                      "stages.write.flush_seconds=0.01"};
     words.insert(words.end(), flags.begin(), flags.end());
     return words;
   }

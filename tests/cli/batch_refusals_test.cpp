@@ -17,7 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string good(const std::string& id) { return R"({"id":")" + id + R"(","tokens":[300,301],"max_tokens":3})"; }
+std::string good(const std::string& id) {
+  return R"({"id":")" + id + R"(","tokens":[300,301],"max_tokens":3})";
+}
 
 std::string many_tokens(std::size_t count) { return Json(std::vector<int>(count, 300)).dump(); }
 
@@ -36,8 +38,11 @@ TEST(BatchRefusals, BadLinesAreAnsweredOneByOne) {
       {R"({"id":"range","tokens":[300,4096]})", "invalid_input", {"tokens[1]", "0 to 4095"}},
       {R"({"id":"negative","tokens":[-1]})", "invalid_input", {"tokens[0]", "0 to 4095"}},
       {R"({"id":"long","tokens":)" + many_tokens(2049) + "}", "invalid_input", {"2049", "2048", "shorten"}},
-      {R"({"id":"no-room","tokens":)" + many_tokens(2000) + R"(,"max_tokens":49})", "invalid_input", {"2048", "48"}},
-      {R"({"id":"pool","tokens":)" + many_tokens(700) + R"(,"max_tokens":3})", "capacity",
+      {R"({"id":"no-room","tokens":)" + many_tokens(2000) + R"(,"max_tokens":49})",
+       "invalid_input",
+       {"2048", "48"}},
+      {R"({"id":"pool","tokens":)" + many_tokens(700) + R"(,"max_tokens":3})",
+       "capacity",
        {"can never fit the KV pool", "memory.dynamic"}},
       {R"({"id":"field","tokens":[1],"max_token":3})", "invalid_input", {"unknown field", "max_tokens"}},
       {R"({"id":"twice","tokens":[1],"tokens":[2]})", "invalid_input", {"tokens"}},
@@ -47,14 +52,16 @@ TEST(BatchRefusals, BadLinesAreAnsweredOneByOne) {
       {R"({"id":"hot","prompt":"x","temperature":-1})", "invalid_input", {"temperature", "0 to 100"}},
       {"{\"id\":\"utf8\",\"prompt\":\"\xff\"}", "invalid_input", {"UTF-8"}},
       {R"({"custom_id":"n","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"x","n":2}})",
-       "unsupported", {"body.n", "remove"}},
+       "unsupported",
+       {"body.n", "remove"}},
   };
   std::string input = "\xEF\xBB\xBF" + good("first") + "\r\n\r\n";
   for (const BadLine& line : bad) input += line.line + "\n";
   input += good("last");
   const BatchRun batch(input, {"--set", "memory.dynamic=8MiB"});
   EXPECT_EQ(batch.status(), 3) << batch.err();
-  EXPECT_TRUE(contains(batch.err(), "lines answered with an error: " + std::to_string(bad.size()))) << batch.err();
+  EXPECT_TRUE(contains(batch.err(), "lines answered with an error: " + std::to_string(bad.size())))
+      << batch.err();
   const auto results = batch.results();
   ASSERT_EQ(results.size(), bad.size() + 2);
   EXPECT_EQ(results.at(0)["id"], "first");
@@ -77,8 +84,9 @@ TEST(BatchRefusals, BadLinesAreAnsweredOneByOne) {
 }
 
 TEST(BatchRefusals, ARequestForThePoolOnlyMayTakeAllOfIt) {
-  const BatchRun batch(R"({"id":"a","tokens":)" + many_tokens(600) + R"(,"max_tokens":56})" + "\n" + good("b"),
-                       {"--set", "memory.dynamic=8MiB"});
+  const BatchRun batch(
+      R"({"id":"a","tokens":)" + many_tokens(600) + R"(,"max_tokens":56})" + "\n" + good("b"),
+      {"--set", "memory.dynamic=8MiB"});
   EXPECT_EQ(batch.status(), 0) << batch.err();
 }
 
@@ -104,7 +112,8 @@ class RefusedJob : public testing::Test {
     EXPECT_EQ(run.status, status) << run.err;
     EXPECT_EQ(run.out, "");
     EXPECT_TRUE(contains(run.err, "colibri: error: batch: ")) << run.err;
-    for (const std::string& word : words) EXPECT_TRUE(contains(run.err, word)) << word << " not in: " << run.err;
+    for (const std::string& word : words)
+      EXPECT_TRUE(contains(run.err, word)) << word << " not in: " << run.err;
     EXPECT_EQ(read_file(output_), "earlier\n");
     EXPECT_FALSE(fs::exists(output_ + ".journal"));
   }
@@ -122,7 +131,8 @@ TEST_F(RefusedJob, ModelsThatAreNone) {
 }
 
 TEST_F(RefusedJob, InputsThatAreNone) {
-  expect_refused({demo_model(), folder_.file("none"), "-o", output_}, 1, {folder_.file("none"), "check the path"});
+  expect_refused({demo_model(), folder_.file("none"), "-o", output_}, 1,
+                 {folder_.file("none"), "check the path"});
   expect_refused({demo_model(), folder_.path(), "-o", output_}, 1, {"folder"});
   if (::geteuid() != 0) {  // root reads everything
     ::chmod(input_.c_str(), 0);
@@ -137,7 +147,8 @@ TEST_F(RefusedJob, OutputsThatCannotBe) {
   expect_refused({demo_model(), input_, "-o", input_}, 1, {"overwrite the requests"});
   EXPECT_EQ(read_file(input_), before);
   expect_refused({demo_model(), input_, "-o", folder_.file("no/out")}, 1, {folder_.file("no/out")});
-  expect_refused({demo_model(), input_, "-o", output_, "--profile", folder_.file("no/p")}, 1, {folder_.file("no/p")});
+  expect_refused({demo_model(), input_, "-o", output_, "--profile", folder_.file("no/p")}, 1,
+                 {folder_.file("no/p")});
   expect_refused({demo_model(), input_, "-o", output_, "--trace-routing", folder_.file("no/t")}, 1,
                  {folder_.file("no/t")});
   expect_refused({demo_model(), input_, "-o", folder_.path()}, 1, {folder_.path()});
@@ -153,7 +164,8 @@ TEST_F(RefusedJob, FlagsThatAreWrong) {
 }
 
 TEST_F(RefusedJob, PlansThatDoNotFit) {
-  expect_refused({demo_model(), input_, "-o", output_, "--set", "memory.dynamic=4KiB"}, 1, {"memory.dynamic", "raise"});
+  expect_refused({demo_model(), input_, "-o", output_, "--set", "memory.dynamic=4KiB"}, 1,
+                 {"memory.dynamic", "raise"});
   expect_refused({demo_model(), input_, "-o", output_, "--set", "memory.dynamic=100TiB"}, 1, {"memory"});
   expect_refused({demo_model(), input_, "-o", output_, "--set", "steps.max_row=3"}, 1, {"pipeline"});
 }

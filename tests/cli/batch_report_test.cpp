@@ -18,7 +18,8 @@ std::string with_profile(const TemporaryFolder& folder) { return folder.file("pr
 Json profile_of(const TemporaryFolder& folder) { return Json::parse(read_file(with_profile(folder))); }
 
 void expect_within_plan(const Json& profile) {
-  EXPECT_LE(profile["peak_rss_bytes"].get<double>(), 1.10 * profile["planned_bytes"].get<double>() + 16 * kMiB);
+  EXPECT_LE(profile["peak_rss_bytes"].get<double>(),
+            1.10 * profile["planned_bytes"].get<double>() + 16 * kMiB);
 }
 
 TEST(BatchReport, ProfileHasEveryFigure) {
@@ -27,8 +28,8 @@ TEST(BatchReport, ProfileHasEveryFigure) {
                        {"--experts-memory", "25%", "--profile", with_profile(folder)});
   ASSERT_EQ(batch.status(), 0) << batch.err();
   const Json profile = profile_of(folder);
-  for (const char* key : {"prompt_tokens", "generated_tokens", "bytes_read", "distinct_bytes", "wasted_hint_bytes",
-                          "peak_rss_bytes", "planned_bytes"}) {
+  for (const char* key : {"prompt_tokens", "generated_tokens", "bytes_read", "distinct_bytes",
+                          "wasted_hint_bytes", "peak_rss_bytes", "planned_bytes"}) {
     ASSERT_TRUE(profile.contains(key)) << key;
     EXPECT_TRUE(profile[key].is_number_unsigned()) << key;
   }
@@ -65,8 +66,8 @@ TEST(BatchReport, ProfileHasEveryFigure) {
     EXPECT_LE(stage["p50_seconds"].get<double>(), stage["p95_seconds"].get<double>());
     EXPECT_LE(stage["p95_seconds"].get<double>(), stage["p99_seconds"].get<double>());
   }
-  EXPECT_EQ(kinds, (std::set<std::string>{"read", "admit", "embed", "attend", "route", "predict", "fetch", "transfer",
-                                          "compute", "combine", "sample", "write"}));
+  EXPECT_EQ(kinds, (std::set<std::string>{"read", "admit", "embed", "attend", "route", "predict", "fetch",
+                                          "transfer", "compute", "combine", "sample", "write"}));
 }
 
 // A line a token and MoE layer: the demo has 6 layers with 4 of 32 experts.
@@ -92,7 +93,8 @@ TEST(BatchReport, RoutingTraceHasEveryPick) {
     const Json& line = lines[i];
     std::vector<std::string> keys;
     for (const auto& [key, value] : line.items()) keys.push_back(key);
-    EXPECT_EQ(keys, (std::vector<std::string>{"step", "visit", "id", "position", "layer", "experts", "weights"}));
+    EXPECT_EQ(keys,
+              (std::vector<std::string>{"step", "visit", "id", "position", "layer", "experts", "weights"}));
     const auto experts = line["experts"].get<std::vector<int>>();
     ASSERT_EQ(experts.size(), 4U);
     EXPECT_TRUE(std::is_sorted(experts.begin(), experts.end()));
@@ -100,7 +102,9 @@ TEST(BatchReport, RoutingTraceHasEveryPick) {
     double sum = 0;
     for (const Json& weight : line["weights"]) sum += weight.get<double>();
     EXPECT_NEAR(sum, 1, 1e-5);  // this family's weights are made to add up to one
-    EXPECT_TRUE(seen.emplace(line["id"].get<std::string>(), line["position"].get<int>(), line["layer"].get<int>()).second);
+    EXPECT_TRUE(
+        seen.emplace(line["id"].get<std::string>(), line["position"].get<int>(), line["layer"].get<int>())
+            .second);
   }
 }
 
@@ -129,7 +133,8 @@ TEST(BatchReport, MemoryIsFlatHoweverLongTheJob) {
     const TemporaryFolder folder;
     std::vector<Json> lines = {{{"id", "long"}, {"tokens", std::vector<int>(2000, 300)}, {"max_tokens", 1}}};
     const int count = run == 0 ? 500 : 5000;
-    for (int i = 0; i < count; ++i) lines.push_back({{"id", i}, {"tokens", {16 + i % 1000}}, {"max_tokens", 1}});
+    for (int i = 0; i < count; ++i)
+      lines.push_back({{"id", i}, {"tokens", {16 + i % 1000}}, {"max_tokens", 1}});
     const BatchRun batch(jsonl(lines), {"--profile", with_profile(folder)});
     ASSERT_EQ(batch.status(), 0) << batch.err();
     EXPECT_EQ(batch.results().size(), lines.size());

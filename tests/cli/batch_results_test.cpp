@@ -18,7 +18,8 @@ std::vector<std::string> keys_of(const Json& object) {
 }
 
 using Keys = std::vector<std::string>;
-const Keys kGenerateKeys = {"id", "index", "text", "tokens", "prompt_tokens", "completion_tokens", "finish_reason"};
+const Keys kGenerateKeys = {"id",           "index", "text", "tokens", "prompt_tokens", "completion_tokens",
+                            "finish_reason"};
 
 Json request(const std::string& id, const std::string& prompt, std::uint32_t max_tokens) {
   return {{"id", id}, {"prompt", prompt}, {"max_tokens", max_tokens}};
@@ -41,7 +42,8 @@ TEST(BatchResults, TheDemoCompletes) {
     EXPECT_EQ(result["completion_tokens"], result["tokens"].size());
     EXPECT_GT(result["prompt_tokens"].get<int>(), 0);
     const std::string reason = result["finish_reason"];
-    EXPECT_TRUE(reason == "stop" || (reason == "length" && result["tokens"].size() == asked["max_tokens"])) << result;
+    EXPECT_TRUE(reason == "stop" || (reason == "length" && result["tokens"].size() == asked["max_tokens"]))
+        << result;
   }
   for (const char* word : {"attend", "fetch", "tokens/s", "hit rate", "distinct"}) {
     EXPECT_TRUE(contains(batch.err(), word)) << word << " not in: " << batch.err();
@@ -70,7 +72,8 @@ TEST(BatchResults, InOrderSortsAndStandardOutputIsTheSame) {
 
 TEST(BatchResults, OpenaiLinesGetTheirOwnShape) {
   const std::string prompt = "In the beginning";
-  const Json body = {{"model", "demo"}, {"prompt", prompt}, {"max_tokens", 12}, {"temperature", 0}, {"logprobs", 2}};
+  const Json body = {
+      {"model", "demo"}, {"prompt", prompt}, {"max_tokens", 12}, {"temperature", 0}, {"logprobs", 2}};
   Json own = request("own", prompt, 12);
   own["logprobs"] = 2;
   const BatchRun batch(jsonl({openai_line("theirs", body), own}));
@@ -130,8 +133,8 @@ TEST(BatchResults, LogprobsNameTheBestTokens) {
 // begin of the next is seen only by who looks across the border.
 TEST(BatchResults, StopStringsAcrossTokenBorders) {
   const std::string prompt = "In the beginning God created the heaven";
-  const Json body = {{"model", "demo"}, {"prompt", prompt}, {"max_tokens", 48}, {"temperature", 0}, {"logprobs", 0},
-                     {"ignore_eos", true}};
+  const Json body = {{"model", "demo"},  {"prompt", prompt}, {"max_tokens", 48},
+                     {"temperature", 0}, {"logprobs", 0},    {"ignore_eos", true}};
   const BatchRun whole(jsonl({openai_line("w", body)}));
   ASSERT_EQ(whole.status(), 0) << whole.err();
   const Json choice = whole.results().at(0)["response"]["body"]["choices"][0];

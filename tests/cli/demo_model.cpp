@@ -50,9 +50,10 @@ std::vector<Json> parse_jsonl(const std::string& text) {
 std::map<std::uint64_t, Json> by_index(const std::string& text) {
   std::map<std::uint64_t, Json> results;
   for (Json& line : parse_jsonl(text)) {
-    const std::uint64_t index = line.contains("index")
-                                    ? line["index"].get<std::uint64_t>()
-                                    : std::stoull(line["id"].get<std::string>().substr(std::string("batch_req_").size()));
+    const std::uint64_t index =
+        line.contains("index")
+            ? line["index"].get<std::uint64_t>()
+            : std::stoull(line["id"].get<std::string>().substr(std::string("batch_req_").size()));
     EXPECT_TRUE(results.emplace(index, std::move(line)).second) << "index twice: " << index;
   }
   return results;
@@ -68,12 +69,15 @@ BatchRun::BatchRun(const std::string& input, std::vector<std::string> flags, con
                    const RunOptions& options) {
   const TemporaryFolder folder;
   write_file(folder.file("in.jsonl"), input);
-  std::vector<std::string> arguments = {"batch", model, folder.file("in.jsonl"), "-o", folder.file("out.jsonl")};
+  std::vector<std::string> arguments = {"batch", model, folder.file("in.jsonl"), "-o",
+                                        folder.file("out.jsonl")};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   run_ = run_colibri(arguments, options);
   text_ = read_file(folder.file("out.jsonl"));
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace colibri::test

@@ -37,7 +37,7 @@ class BatchRun {
   const RunResult& run() const noexcept { return run_; }
   int status() const noexcept { return run_.status; }
   const std::string& err() const noexcept { return run_.err; }
-  const std::string& text() const noexcept { return text_; }       // of the results file
+  const std::string& text() const noexcept { return text_; }  // of the results file
   std::map<std::uint64_t, Json> results() const { return by_index(text_); }
 
  private:
