@@ -224,7 +224,6 @@ void Actor::discard_inputs() {
 void Actor::emit(std::uint32_t output_port, const Message& message) {
   Edge* edge = outputs_[output_port];
   if (edge == nullptr) return;
-  if (info_.source) metrics_.items.add(1);
   Message sent = message;
   sent.sent_ns = now_ns();
   if (!edge->push(sent)) {

@@ -1,0 +1,392 @@
+// Actors and edges: what the stage contract promises, call by call, and no wake-up lost between threads.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <set>
+
+#include "runtime/engine/actor.hpp"
+#include "runtime/engine/pipeline.hpp"
+#include "topology/machine.hpp"
+
+namespace colibri::testing {
+namespace {
+
+// Runs what was scheduled, in order, on the calling thread.
+class ManualExecutor final : public Executor {
+ public:
+  void schedule(Actor& actor, bool) override { ready_.push_back(&actor); }
+  void parallel(std::size_t tiles, std::size_t, void (*body)(void*, std::size_t), void* object) override {
+    for (std::size_t tile = 0; tile < tiles; ++tile) body(object, tile);
+  }
+  std::size_t scheduled() const { return ready_.size(); }
+  void run_all() {
+    while (!ready_.empty()) {
+      Actor* actor = ready_.front();
+      ready_.pop_front();
+      actor->run();
+    }
+  }
+
+ private:
+  std::deque<Actor*> ready_;
+};
+
+constexpr PortInfo kTwoInputs[] = {
+    {"urgent", MessageType::host, "served first", false},
+    {"plain", MessageType::host, "served second"},
+};
+constexpr PortInfo kOneOutput[] = {{"out", MessageType::host, "what comes out"}};
+constexpr StageInfo kScriptedInfo = {.kind = "scripted", .help = "does what a test says", .inputs = kTwoInputs,
+                                     .outputs = kOneOutput, .params = {}, .metrics = {}, .max_emits = 1};
+
+// Writes down its calls; a test says what each answers.
+class ScriptedStage final : public Stage {
+ public:
+  Status start(StageContext&) override { return {}; }
+  Wait on_message(Message& message, Emitter& out) override {
+    calls.push_back((message.port == kCompletionPort ? "c" : message.port == 0 ? "u" : "p") + std::to_string(message.first));
+    if (forward) out.emit(0, {.first = message.first});
+    if (twice) out.emit(0, {.first = message.first});
+    return message.port == 1 ? answer : Wait::none;
+  }
+  Wait resume(Emitter& out) override {
+    calls.push_back("resume");
+    if (forward_on_resume) out.emit(0, {.first = 99});
+    return resume_answer;
+  }
+  void end_of_input(Emitter&) override { calls.push_back("end"); }
+
+  std::vector<std::string> calls;
+  Wait answer = Wait::none, resume_answer = Wait::none;
+  bool forward = false, twice = false, forward_on_resume = false;
+};
+
+using Calls = std::vector<std::string>;
+
+// One scripted actor between edges that the test holds.
+class ActorTest : public ::testing::Test {
+ protected:
+  ActorTest() {
+    auto owned = std::make_unique<ScriptedStage>();
+    stage = owned.get();
+    actor.emplace("tested", kScriptedInfo, std::move(owned), executor, 8);
+    for (Edge* edge : {&urgent, &plain}) edge->consumer = &*actor;
+    out.producer = &*actor;
+    auto sink = std::make_unique<ScriptedStage>();
+    consumer.emplace("consumer", kScriptedInfo, std::move(sink), executor, 8);
+    producer.emplace("producer", kScriptedInfo, std::make_unique<ScriptedStage>(), executor, 8);
+    urgent.producer = plain.producer = &*producer;
+    out.consumer = &*consumer;
+    actor->connect_input(0, urgent);
+    actor->connect_input(1, plain);
+    actor->connect_output(0, out);
+  }
+  void send(Edge& edge, std::uint32_t value) {
+    ASSERT_TRUE(edge.push({.first = value}));
+    actor->wake(false);
+  }
+  bool take(Message& message) {
+    bool wake = false;
+    if (!out.pop(message, wake)) return false;
+    if (wake) actor->wake(false);
+    return true;
+  }
+
+  ManualExecutor executor;
+  Edge urgent{4}, plain{4}, out{1};
+  std::optional<Actor> actor, producer, consumer;
+  ScriptedStage* stage = nullptr;
+};
+
+TEST(Edge, HoldsItsCapacityAndWakesItsProducerOnce) {
+  Edge edge(3);
+  for (int round = 0; round < 5; ++round) {
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(edge.room(), 3 - i);
+      ASSERT_TRUE(edge.push({.first = i}));
+    }
+    EXPECT_FALSE(edge.push({}));
+    EXPECT_EQ(edge.room(), 0U);
+    edge.wait_for_room();
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      Message message;
+      bool wake = false;
+      ASSERT_TRUE(edge.pop(message, wake));
+      EXPECT_EQ(message.first, i);
+      EXPECT_EQ(wake, i == 0);
+    }
+    EXPECT_TRUE(edge.empty());
+  }
+  EXPECT_EQ(edge.high_water(), 3U);
+}
+
+TEST_F(ActorTest, ServesUrgentPortsFirstAndIsScheduledOnce) {
+  for (const std::uint32_t i : {1U, 2U}) send(plain, i);
+  for (const std::uint32_t i : {3U, 4U}) send(urgent, i);
+  actor->completion_port().post({.first = 5});
+  EXPECT_EQ(executor.scheduled(), 1U);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"c5", "u3", "u4", "p1", "p2"}));
+  EXPECT_EQ(actor->metrics().items.get(), 5U);
+}
+
+TEST_F(ActorTest, BlockedOnMemoryStillServesMoreUrgentPorts) {
+  stage->answer = Wait::memory;
+  stage->resume_answer = Wait::memory;
+  for (const std::uint32_t i : {1U, 2U}) send(plain, i);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1"}));
+  send(urgent, 3);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u3", "resume"}));
+  stage->resume_answer = Wait::none;
+  stage->answer = Wait::none;
+  actor->completion_port().post({.first = 4});
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u3", "resume", "c4", "resume", "p2"}));
+}
+
+TEST_F(ActorTest, WantingInputIsResumedOnceWhenTheInboxIsEmpty) {
+  stage->answer = Wait::input;
+  stage->resume_answer = Wait::input;  // still wants more: only a message changes that
+  for (const std::uint32_t i : {1U, 2U, 3U}) send(plain, i);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "p2", "p3", "resume"}));
+  actor->wake(false);
+  executor.run_all();
+  EXPECT_EQ(stage->calls.size(), 4U);
+  send(plain, 4);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "p2", "p3", "resume", "p4", "resume"}));
+}
+
+TEST_F(ActorTest, IsCalledOnlyWithRoomOnItsOutputs) {
+  stage->forward = true;
+  for (const std::uint32_t i : {1U, 2U}) send(plain, i);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1"}));
+  EXPECT_EQ(out.level(), 1U);
+  Message message;
+  ASSERT_TRUE(take(message));  // the pop wakes the producer
+  EXPECT_EQ(message.first, 1U);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "p2"}));
+  EXPECT_GT(actor->metrics().blocked_ns[static_cast<std::size_t>(Wait::output_space)].get(), 0U);
+}
+
+TEST_F(ActorTest, OutputSpaceIsResumedBeforeTheNextMessage) {
+  stage->answer = Wait::output_space;
+  stage->forward = true;
+  send(plain, 1);
+  executor.run_all();
+  send(urgent, 2);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1"}));
+  Message message;
+  ASSERT_TRUE(take(message));
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "resume", "u2"}));
+}
+
+TEST_F(ActorTest, EndsAfterAllInputsHaveEndedAndTellsItsConsumers) {
+  bool ended = false;
+  actor->on_ended([&ended] { ended = true; });
+  send(plain, 1);
+  plain.end();
+  actor->wake(false);
+  executor.run_all();
+  EXPECT_FALSE(ended);
+  send(urgent, 2);
+  urgent.end();
+  actor->wake(false);
+  executor.run_all();
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(out.ended());
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u2", "end"}));
+}
+
+TEST_F(ActorTest, MessagesToAnEndedActorGoWithWhatBelongsToThem) {
+  for (Edge* edge : {&urgent, &plain}) edge->end();
+  actor->wake(false);
+  executor.run_all();
+  ASSERT_TRUE(actor->ended());
+  // Leaks would be seen by the address sanitizer.
+  ASSERT_TRUE(plain.push({.type = MessageType::request, .object = new Sequence}));
+  ASSERT_TRUE(plain.push({.type = MessageType::outcome, .object = new Outcome}));
+  ASSERT_TRUE(plain.push({.type = MessageType::expert, .error = new Status(ErrorCode::io, "test")}));
+  plain.wait_for_room();
+  actor->wake(false);
+  actor->run();
+  EXPECT_TRUE(plain.empty());
+  EXPECT_EQ(executor.scheduled(), 2U);  // the wake itself, and the producer that waited for room
+}
+
+TEST_F(ActorTest, ResumeAlsoWaitsForRoom) {
+  stage->forward = stage->forward_on_resume = true;
+  stage->answer = Wait::input;  // sends in the call, and again when the inbox is empty
+  send(plain, 1);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1"}));
+  Message message;
+  ASSERT_TRUE(take(message));
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "resume"}));
+}
+
+TEST_F(ActorTest, AnEmitWithoutRoomIsReportedAsABug) {
+  Status failure;
+  actor->on_failure([&failure](Status status) { failure = std::move(status); });
+  stage->forward = true;
+  stage->twice = true;  // more than StageInfo::max_emits
+  send(plain, 1);
+  executor.run_all();
+  EXPECT_EQ(failure.code(), ErrorCode::internal);
+  EXPECT_EQ(out.level(), 1U);
+}
+
+// Pipelines of host stages on real threads.
+
+constexpr PortInfo kIn[] = {{"in", MessageType::host, "numbers", true, true}};
+constexpr StageInfo kNumbersInfo = {.kind = "numbers", .help = "sends numbers", .inputs = {}, .outputs = kOneOutput,
+                                    .params = {}, .metrics = {}, .max_emits = 1, .source = true};
+constexpr StageInfo kRelayInfo = {.kind = "relay", .help = "passes on", .inputs = kIn, .outputs = kOneOutput,
+                                  .params = {}, .metrics = {}, .max_emits = 1};
+constexpr StageInfo kCheckInfo = {.kind = "check", .help = "counts", .inputs = kIn, .outputs = {},
+                                  .params = {}, .metrics = {}, .max_emits = 1};
+
+// What each source sends, and what arrived; looked at after the end.
+struct Checked {
+  std::uint32_t wanted = 0;
+  std::uint64_t count = 0, sum = 0;
+  bool in_order = true;
+};
+Checked& checked() {
+  static Checked one;
+  return one;
+}
+
+class Numbers final : public Stage {
+ public:
+  Status start(StageContext&) override { return {}; }
+  Wait on_message(Message&, Emitter& out) override { return resume(out); }
+  Wait resume(Emitter& out) override {
+    if (next_ == checked().wanted) {
+      out.end();
+      return Wait::input;
+    }
+    out.emit(0, {.first = next_++});
+    return Wait::none;
+  }
+
+ private:
+  std::uint32_t next_ = 0;
+};
+
+class Relay final : public Stage {
+ public:
+  Status start(StageContext&) override { return {}; }
+  Wait on_message(Message& message, Emitter& out) override {
+    out.emit(0, message);
+    return Wait::none;
+  }
+};
+
+class Check final : public Stage {
+ public:
+  Status start(StageContext&) override { return {}; }
+  Wait on_message(Message& message, Emitter&) override {
+    checked().in_order &= message.first >= last_;
+    last_ = message.first;
+    ++checked().count;
+    checked().sum += message.first;
+    return Wait::none;
+  }
+
+ private:
+  std::uint32_t last_ = 0;
+};
+
+// chain: numbers -> relay -> ... -> check, over edges of `capacity`, stage i on CPU set i % sets.
+class Threads : public ::testing::Test {
+ protected:
+  void run(std::uint32_t sources, std::uint32_t relays, std::uint32_t capacity, bool two_placements) {
+    Registry registry;
+    ASSERT_TRUE(registry.add({&kNumbersInfo, [] { return std::unique_ptr<Stage>(new Numbers); }}).is_ok());
+    ASSERT_TRUE(registry.add({&kRelayInfo, [] { return std::unique_ptr<Stage>(new Relay); }}).is_ok());
+    ASSERT_TRUE(registry.add({&kCheckInfo, [] { return std::unique_ptr<Stage>(new Check); }}).is_ok());
+    PipelineSpec spec;
+    auto stage = [&](const std::string& name, const std::string& kind) {
+      StageSpec one;
+      one.name = name;
+      one.kind = kind;
+      if (two_placements) one.cpus = {static_cast<std::uint32_t>(spec.stages.size() % 2)};
+      spec.stages.push_back(one);
+    };
+    auto edge = [&](const std::string& from, const std::string& to) {
+      EdgeSpec one;
+      one.from_stage = from;
+      one.from_port = "out";
+      one.to_stage = to;
+      one.to_port = "in";
+      one.capacity = capacity;
+      spec.edges.push_back(one);
+    };
+    for (std::uint32_t i = 0; i < relays; ++i) stage("relay" + std::to_string(i), "relay");
+    stage("check", "check");
+    for (std::uint32_t i = 0; i < sources; ++i) stage("numbers" + std::to_string(i), "numbers");
+    for (std::uint32_t i = 0; i < sources; ++i) edge("numbers" + std::to_string(i), relays > 0 ? "relay0" : "check");
+    for (std::uint32_t i = 0; i < relays; ++i) {
+      edge("relay" + std::to_string(i), i + 1 < relays ? "relay" + std::to_string(i + 1) : "check");
+    }
+    ModelSpec model;
+    model.num_experts = 1;
+    Services services;
+    services.plan.spec = &model;
+    services.plan.max_rows = services.plan.wave_rows = 1;
+    services.plan.threads = 2;
+    const auto machine = read_machine();
+    ASSERT_TRUE(machine.is_ok());
+    Pipeline::Options options;
+    options.machine = &machine.value();
+    const std::vector<std::uint64_t> no_memory(spec.stages.size());
+    const std::uint64_t wanted = two_placements ? 3'000 : 30'000;  // a hop between placements takes longer
+    checked() = {.wanted = static_cast<std::uint32_t>(wanted)};
+    auto pipeline = Pipeline::build(spec, registry, services, no_memory, {}, options);
+    ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().to_string();
+    ASSERT_TRUE(pipeline.value()->start().is_ok());
+    ASSERT_TRUE(pipeline.value()->wait_for(std::chrono::minutes(2))) << pipeline.value()->describe();
+    pipeline.value()->stop();
+    EXPECT_TRUE(pipeline.value()->status().is_ok());
+    EXPECT_EQ(checked().count, sources * wanted);
+    EXPECT_EQ(checked().sum, sources * wanted * (wanted - 1) / 2);
+    EXPECT_TRUE(checked().in_order || sources > 1);
+    for (const StageReport& report : pipeline.value()->report()) {
+      // A source counts what it sends, the others what they take.
+      EXPECT_EQ(report.items, (report.kind == "numbers" ? 1 : sources) * wanted) << report.name;
+      EXPECT_LE(report.queue_high_water, capacity);
+    }
+  }
+  static bool has_two_cpus() {
+    const auto machine = read_machine();
+    std::set<std::uint32_t> cpus;
+    for (const NumaNode& node : machine.value().nodes) cpus.insert(node.cpus.begin(), node.cpus.end());
+    return cpus.contains(0) && cpus.contains(1);
+  }
+};
+
+TEST_F(Threads, NoWakeUpIsLostInOnePlacement) {
+  for (const std::uint32_t capacity : {1U, 2U, 64U}) run(1, 3, capacity, false);
+}
+
+TEST_F(Threads, NoWakeUpIsLostBetweenPlacements) {
+  if (!has_two_cpus()) GTEST_SKIP() << "needs CPUs 0 and 1";
+  for (const std::uint32_t capacity : {1U, 2U, 64U}) run(1, 3, capacity, true);
+}
+
+TEST_F(Threads, SeveralEdgesIntoOnePort) {
+  run(3, 1, 2, false);
+  if (has_two_cpus()) run(3, 1, 2, true);
+}
+
+}  // namespace
+}  // namespace colibri::testing
