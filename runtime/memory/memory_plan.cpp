@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -59,9 +60,23 @@ void plan_stages(MemoryPlan& plan, const PipelineSpec& pipeline, const Registry&
   plan.scratch_bytes = rounded(plan.scratch_bytes);
 }
 
+// The needed number is exact, so that it can be copied into a file.
 Status too_small(std::string_view pool, std::uint64_t given, std::uint64_t needed) {
   return {ErrorCode::invalid_input, "memory." + std::string(pool) + " is too small: " + format_bytes(given) +
-                                        " given, " + format_bytes(needed) + " needed; raise it or set it to auto"};
+                                        " given, " + format_bytes(needed) + " (" + std::to_string(needed) +
+                                        " bytes) needed; raise it or set it to auto"};
+}
+
+// What a pool was set to by hand; a share is one of the usable memory. nullopt: as much as is needed.
+std::optional<std::uint64_t> set_bytes(const SizeSetting& setting, std::uint64_t usable) {
+  if (setting.kind == SizeSetting::Kind::bytes) return setting.bytes;
+  if (setting.kind != SizeSetting::Kind::percent) return std::nullopt;
+  return static_cast<std::uint64_t>(static_cast<double>(usable) * setting.percent / 100);
+}
+
+Status check_pool(std::string_view pool, const SizeSetting& setting, std::uint64_t usable, std::uint64_t needed) {
+  const auto given = set_bytes(setting, usable);
+  return given && *given < needed ? too_small(pool, *given, needed) : Status();
 }
 
 // KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine and
@@ -72,7 +87,8 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t mod
   plan.kv_page_bytes = plan.kv_layer_bytes * spec.num_layers();
   const std::uint64_t longest = (std::uint64_t{spec.max_seq_len} + kernels::kKvPagePositions - 1) / kernels::kKvPagePositions;
   const SizeSetting& setting = pipeline.memory.dynamic;
-  if (setting.kind == SizeSetting::Kind::automatic || setting.kind == SizeSetting::Kind::minimum) {
+  const auto given = set_bytes(setting, plan.usable_bytes);
+  if (!given) {
     const std::uint64_t rows = std::uint64_t{plan.inputs.max_rows} * plan.inputs.in_flight;
     const std::uint64_t wanted = rows * kAutoTokensPerRow / kernels::kKvPagePositions;
     const std::uint64_t most = std::min(plan.usable_bytes / 4, std::max(model_bytes, kAutoKvBytesSmallModel));
@@ -80,17 +96,14 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t mod
     const std::uint64_t full = std::min(longest, plan.usable_bytes / 2 / std::max<std::uint64_t>(plan.kv_page_bytes, 1));
     plan.kv_pages = std::max({full, setting.kind == SizeSetting::Kind::minimum ? 0 : std::min(wanted, affordable), std::uint64_t{1}});
   } else {
-    const std::uint64_t given = setting.kind == SizeSetting::Kind::bytes
-                                    ? setting.bytes
-                                    : static_cast<std::uint64_t>(static_cast<double>(plan.usable_bytes) * setting.percent / 100);
-    if (given < fixed + plan.kv_page_bytes) return too_small("dynamic", given, fixed + plan.kv_page_bytes);
-    plan.kv_pages = (given - fixed) / plan.kv_page_bytes;
+    if (*given < fixed + plan.kv_page_bytes) return too_small("dynamic", *given, fixed + plan.kv_page_bytes);
+    plan.kv_pages = (*given - fixed) / plan.kv_page_bytes;
   }
   plan.kv_pages = std::min<std::uint64_t>(plan.kv_pages, 0x7fffffffU);
   return {};
 }
 
-void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline, std::uint64_t inflight_bytes,
+Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline, std::uint64_t inflight_bytes,
                 std::uint64_t left) {
   const ModelSpec& spec = container.spec();
   const std::uint64_t records = std::uint64_t{spec.num_moe_layers()} * spec.num_experts;
@@ -99,7 +112,10 @@ void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec
   std::uint64_t bytes = 0;
   switch (setting.kind) {
     case SizeSetting::Kind::automatic: bytes = left; break;
-    case SizeSetting::Kind::bytes: bytes = setting.bytes; break;
+    case SizeSetting::Kind::bytes:
+      if (setting.bytes < plan.slot_bytes) return too_small("experts", setting.bytes, plan.slot_bytes);
+      bytes = setting.bytes;
+      break;
     case SizeSetting::Kind::percent:
       bytes = static_cast<std::uint64_t>(static_cast<double>(records * plan.slot_bytes) * setting.percent / 100);
       break;
@@ -110,6 +126,7 @@ void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec
   plan.transit = plan.slots == records
                      ? 0
                      : std::clamp<std::uint64_t>(inflight_bytes / plan.slot_bytes, 1, std::max<std::uint64_t>(plan.slots / 4, 1));
+  return {};
 }
 
 std::string table_of(const std::vector<PlanLine>& lines) {
@@ -165,10 +182,7 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   plan.usable_bytes = machine.usable_memory();
 
   plan.static_bytes = rounded(container.dense_bytes());
-  const SizeSetting& static_pool = pipeline.memory.static_pool;
-  if (static_pool.kind == SizeSetting::Kind::bytes && static_pool.bytes < container.dense_bytes()) {
-    return too_small("static", static_pool.bytes, container.dense_bytes());
-  }
+  COLIBRI_RETURN_IF_ERROR(check_pool("static", pipeline.memory.static_pool, plan.usable_bytes, container.dense_bytes()));
   plan.lines.push_back({"static", "dense weights", container.dense_bytes()});
 
   plan.step_bytes = step_bytes(plan.inputs);
@@ -182,10 +196,7 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   plan.dynamic_bytes = rounded(plan.kv_pages * plan.kv_page_bytes) + rounded(steps + hints);
 
   plan_stages(plan, pipeline, registry);
-  const SizeSetting& scratch = pipeline.memory.scratch;
-  if (scratch.kind == SizeSetting::Kind::bytes && scratch.bytes < plan.scratch_bytes) {
-    return too_small("scratch", scratch.bytes, plan.scratch_bytes);
-  }
+  COLIBRI_RETURN_IF_ERROR(check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes));
 
   plan.process_bytes = process_bytes + kFixedOverheadBytes + kStackBytes * (plan.inputs.threads + 18);
   plan.lines.push_back({"process", "program, tables, stacks and rings", plan.process_bytes});
@@ -193,7 +204,7 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
 
   std::uint64_t inflight_bytes = 64ULL << 20;
   if (auto parsed = parse_bytes(param_of(pipeline, registry, "fetch", "inflight_bytes"))) inflight_bytes = parsed.value();
-  plan_slots(plan, container, pipeline, inflight_bytes, plan.usable_bytes > others ? plan.usable_bytes - others : 0);
+  COLIBRI_RETURN_IF_ERROR(plan_slots(plan, container, pipeline, inflight_bytes, plan.usable_bytes > others ? plan.usable_bytes - others : 0));
   plan.lines.push_back({"experts", std::to_string(plan.slots) + " slots of " + format_bytes(plan.slot_bytes) + ", " +
                                        std::to_string(plan.transit) + " for transit",
                         plan.slots * plan.slot_bytes});

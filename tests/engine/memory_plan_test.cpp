@@ -1,0 +1,195 @@
+// Every pool by its formula, every pool refused by name when it is too small, and the process within its plan.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "runtime/memory/memory_plan.hpp"
+#include "tests/engine/job_source.hpp"
+#include "tests/support/golden_model.hpp"
+#include "topology/machine.hpp"
+
+namespace colibri::testing {
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kProcess = 20 * kMiB;
+
+class MemoryPlanTest : public ::testing::Test {
+ protected:
+  Result<MemoryPlan> plan(Settings settings, std::uint64_t available = 4096 * kMiB) const {
+    Machine machine;
+    machine.cpus = {0, 1};
+    machine.memory_available = available;
+    settings.insert(settings.begin(), {"memory.dynamic", "auto"});  // not the size that other tests use
+    return plan_memory(*container_, pipeline_with(settings), registry_, machine, kProcess);
+  }
+  std::uint64_t records() const { return std::uint64_t{spec().num_moe_layers()} * spec().num_experts; }
+  const ModelSpec& spec() const { return container_->spec(); }
+  // A setting that is too small is refused, by name; what the message asks for is enough.
+  void expect_refused(const std::string& pool, const std::string& value, const Settings& others = {}) const {
+    Settings settings = others;
+    settings.emplace_back("memory." + pool, value);
+    const auto refused = plan(settings);
+    ASSERT_FALSE(refused.is_ok()) << pool;
+    EXPECT_EQ(refused.status().code(), ErrorCode::invalid_input);
+    const std::string text(refused.status().message());
+    EXPECT_NE(text.find("memory." + pool + " is too small"), std::string::npos) << text;
+    std::smatch needed;
+    ASSERT_TRUE(std::regex_search(text, needed, std::regex("\\(([0-9]+) bytes\\) needed"))) << text;
+    settings.back().second = needed[1];
+    EXPECT_TRUE(plan(settings).is_ok()) << plan(settings).status().to_string();
+    settings.back().second = std::to_string(std::stoull(needed[1]) - 1);
+    EXPECT_FALSE(plan(settings).is_ok());
+  }
+
+  const std::shared_ptr<const Container> container_ =
+      Container::open(golden_container("qwen2_moe", "config.json", "auto")).value();
+  const Registry registry_ = builtin_registry();
+};
+
+TEST_F(MemoryPlanTest, SlotsForEachKindOfSetting) {
+  const std::uint64_t slot = container_->layout().record_bytes;
+  ASSERT_EQ(records(), 16U);  // two MoE layers of 8
+  struct Case {
+    std::string setting;
+    std::uint64_t slots;
+  };
+  for (const Case& one : std::vector<Case>{{"100%", 16}, {"50%", 8}, {"25%", 4}, {"1%", 1}, {"min", 1}, {"auto", 16},
+                                           {std::to_string(3 * slot), 3}, {std::to_string(3 * slot + slot - 1), 3},
+                                           {"100GiB", 16}}) {
+    const auto planned = plan({{"memory.experts", one.setting}});
+    ASSERT_TRUE(planned.is_ok()) << one.setting << ": " << planned.status().to_string();
+    EXPECT_EQ(planned.value().slots, one.slots) << one.setting;
+    EXPECT_EQ(planned.value().slot_bytes, slot);
+    EXPECT_EQ(planned.value().transit, one.slots == 16 ? 0 : std::max<std::uint64_t>(1, one.slots / 4)) << one.setting;
+  }
+  // Few bytes in flight need few slots in transit.
+  EXPECT_EQ(plan({{"memory.experts", "75%"}, {"stages.fetch.inflight_bytes", std::to_string(2 * slot)}}).value().transit, 2U);
+}
+
+TEST_F(MemoryPlanTest, AutomaticSlotsFillWhatIsLeft) {
+  Settings settings = {{"memory.dynamic", "32MiB"}, {"memory.experts", "min"}};
+  const MemoryPlan least = plan(settings).value();
+  // 80 % of what is available is usable: just enough for a region of slots of 2 MiB, the smallest there is.
+  const std::uint64_t available = least.total_bytes * 10 / 8 + 4096;
+  settings.back().second = "auto";
+  const auto tight = plan(settings, available);
+  ASSERT_TRUE(tight.is_ok()) << tight.status().to_string();
+  EXPECT_LE(tight.value().total_bytes, tight.value().usable_bytes);
+  EXPECT_GE(tight.value().slots, 1U);
+  EXPECT_EQ(tight.value().usable_bytes, available / 10 * 8 + (available % 10) * 8 / 10);
+}
+
+TEST_F(MemoryPlanTest, EveryPoolAddsUp) {
+  for (const char* in_flight : {"1", "2"}) {
+    const MemoryPlan planned = plan({{"steps.in_flight", in_flight}, {"steps.max_rows", "64"}, {"memory.experts", "50%"}}).value();
+    std::map<std::string, std::uint64_t> pools;
+    for (const PlanLine& line : planned.lines) pools[line.pool] += line.bytes;
+    ASSERT_EQ(pools.size(), 5U);  // static, dynamic, scratch, experts, process
+    std::uint64_t sum = 0;
+    for (const auto& [pool, bytes] : pools) {
+      EXPECT_GT(bytes, 0U) << pool;
+      sum += bytes;
+    }
+    EXPECT_GE(planned.total_bytes, sum);
+    EXPECT_LT(planned.total_bytes, sum + 6 * 2 * kMiB);  // regions are rounded to 2 MiB
+    EXPECT_EQ(pools["static"], container_->dense_bytes());
+    EXPECT_EQ(pools["experts"], planned.slots * planned.slot_bytes);
+    EXPECT_GE(pools["process"], kProcess);
+    // Keys and values of 16 positions of every layer, in f32.
+    EXPECT_GE(planned.kv_page_bytes, std::uint64_t{2} * 16 * spec().attention.kv_size() * sizeof(float) * spec().num_layers());
+    EXPECT_EQ(planned.longest_request(), planned.kv_pages * 16);
+    EXPECT_GE(planned.longest_request(), spec().max_seq_len);
+    const nlohmann::json json = nlohmann::json::parse(planned.to_json());
+    EXPECT_EQ(json.at("planned_bytes"), planned.total_bytes);
+    EXPECT_EQ(json.at("expert_slots"), planned.slots);
+    EXPECT_EQ(json.at("kv_pages"), planned.kv_pages);
+  }
+  const auto one = plan({{"steps.in_flight", "1"}, {"steps.max_rows", "64"}}).value();
+  const auto two = plan({{"steps.in_flight", "2"}, {"steps.max_rows", "64"}}).value();
+  EXPECT_EQ(one.step_bytes, two.step_bytes);
+}
+
+TEST_F(MemoryPlanTest, PoolsThatAreTooSmallAreRefusedByName) {
+  expect_refused("static", "1");
+  expect_refused("static", "4096");
+  expect_refused("scratch", "1");
+  expect_refused("dynamic", "1");
+  expect_refused("dynamic", "64KiB", {{"steps.max_rows", "2048"}});
+  expect_refused("experts", "1");
+  // A share of the usable memory counts the same.
+  Machine machine;
+  machine.cpus = {0};
+  machine.memory_available = 4096 * kMiB;
+  for (SizeSetting MemorySpec::*pool : {&MemorySpec::static_pool, &MemorySpec::scratch, &MemorySpec::dynamic}) {
+    PipelineSpec pipeline = pipeline_with({});
+    pipeline.memory.*pool = {.kind = SizeSetting::Kind::percent, .percent = 1e-4};
+    const auto refused = plan_memory(*container_, pipeline, registry_, machine, kProcess);
+    ASSERT_FALSE(refused.is_ok());
+    EXPECT_NE(refused.status().to_string().find("too small: 3.35 KiB"), std::string::npos) << refused.status().to_string();
+  }
+}
+
+TEST_F(MemoryPlanTest, WhatDoesNotFitIsRefusedWithTheList) {
+  const auto refused = plan({{"memory.experts", "100%"}}, 16 * kMiB);
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.status().code(), ErrorCode::capacity);
+  const std::string text = refused.status().to_string();
+  for (const char* part : {"does not fit", "static", "dynamic", "scratch", "experts", "process", "KV:", "slots of", "total"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+  // An engine says the same, and has allocated nothing.
+  const std::uint64_t before = resident_bytes();
+  const auto engine = Engine::open(golden_container("qwen2_moe", "config.json", "auto"),
+                                   pipeline_with({{"memory.dynamic", "1000TiB"}}), {});
+  ASSERT_FALSE(engine.is_ok());
+  EXPECT_EQ(engine.status().code(), ErrorCode::capacity);
+  EXPECT_LT(resident_bytes(), before + 4 * kMiB);
+}
+
+// The demo model in this process, converted by another one: a conversion has a peak of its own.
+TEST(MemoryUse, StaysWithinThePlanAlsoInALongJob) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers have memory of their own";
+#endif
+  const auto checkpoint = std::filesystem::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo" / "checkpoint";
+  golden_container("olmoe_f32", "config.json", "auto");  // makes the folder that both processes use
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(container_of(checkpoint, "config.json", "auto").empty() ? 1 : 0);
+  int status = 1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto engine = open_engine(container_of(checkpoint, "config.json", "auto"), {{"memory.experts", "25%"}});
+  ASSERT_NE(engine, nullptr);
+  auto run = [&](std::uint64_t requests) {
+    Request request = generate_request({1, 5, 9, 13, 200, 17, 21}, 3);
+    request.ignore_eos = true;
+    RepeatedSource source(request, requests);
+    struct CountingSink final : ResultSink {
+      Status result(RequestResult&& result) override {
+        count += result.error.is_ok() ? 1 : 0;
+        return {};
+      }
+      Status flush() override { return {}; }
+      std::uint64_t count = 0;
+    } sink;
+    const auto report = engine->run({.source = &source, .sink = &sink});
+    EXPECT_TRUE(report.is_ok());
+    EXPECT_EQ(sink.count, requests);
+    EXPECT_EQ(report.value().planned_bytes, engine->plan().total_bytes);
+    EXPECT_LE(static_cast<double>(report.value().peak_rss_bytes), 1.10 * static_cast<double>(report.value().planned_bytes) + 16.0 * kMiB);
+    return report.value().peak_rss_bytes;
+  };
+  // The first job touches its pages; a job of many times the requests needs no more of them.
+  run(20);
+  const std::uint64_t short_job = run(600);  // enough to fill the steps and the line of those that wait
+  const std::uint64_t long_job = run(4000);
+  EXPECT_LE(long_job, short_job + 8 * kMiB);
+}
+
+}  // namespace
+}  // namespace colibri::testing
