@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/read/fault_backend.hpp"
 #include "runtime/engine/step_scheduler.hpp"
 #include "tests/engine/job_source.hpp"
 #include "tests/support/golden_model.hpp"
@@ -153,6 +154,82 @@ TEST_P(JobEnd, StoppingInPrefillFinishesTheStepAndLeavesTheRest) {
     for (const auto& [index, result] : sink.results) EXPECT_EQ(result.tokens.size(), 2U) << index;
     expect_usable(*engine_);
   }
+}
+
+// Lets hanging reads go on as soon as a request has failed for them.
+class ReleasingSink final : public ResultSink {
+ public:
+  explicit ReleasingSink(std::shared_ptr<FaultPlan> faults) : faults_(std::move(faults)) {}
+  Status result(RequestResult&& result) override {
+    if (!result.error.is_ok() && faults_ != nullptr) faults_->release();
+    results.push_back(std::move(result));
+    return {};
+  }
+  Status flush() override { return {}; }
+  std::vector<RequestResult> results;
+
+ private:
+  std::shared_ptr<FaultPlan> faults_;
+};
+
+TEST_P(JobEnd, ReadsThatFailFailTheirRequestsByNameAndTheJobGoesOn) {
+  // The first two tries of each record of a layer fail; everything after them is well again.
+  std::uint64_t failed = 0;
+  RepeatedSource source(generate_request(prompt_, 3), 40);
+  ReleasingSink sink(nullptr);
+  Job job{.source = &source, .sink = &sink};
+  std::vector<Fault> faults;
+  for (std::uint32_t expert = 0; expert < engine_->spec().num_experts; ++expert) {
+    faults.push_back({.kind = FaultKind::io_error, .count = 2, .offset = engine_->container().record(1, expert).offset});
+  }
+  job.read_faults = std::make_shared<FaultPlan>(faults);
+  const auto report = run(job);
+  ASSERT_TRUE(report.is_ok()) << report.status().to_string();
+  ASSERT_EQ(sink.results.size(), 40U);
+  for (const RequestResult& result : sink.results) {
+    if (result.error.is_ok()) continue;
+    ++failed;
+    EXPECT_EQ(result.error.code(), ErrorCode::io);
+    EXPECT_NE(result.error.to_string().find("layer 1, expert "), std::string::npos) << result.error.to_string();
+  }
+  EXPECT_GT(failed, 0U);
+  EXPECT_LT(failed, 40U);
+  expect_usable(*engine_);
+}
+
+TEST_P(JobEnd, ADriveThatHangsFailsRequestsAndTheJobEnds) {
+  engine_ = open_engine(golden_container(kModel, "config.json", "auto"),
+                        {{"memory.experts", "min"}, {"steps.max_rows", "16"}, {"stages.fetch.deadline_ms", "50"}});
+  ASSERT_NE(engine_, nullptr);
+  const auto faults = std::make_shared<FaultPlan>(std::vector<Fault>{{.kind = FaultKind::hang, .first = 3}});
+  RepeatedSource source(generate_request(prompt_, 3), 40);
+  ReleasingSink sink(faults);
+  Job job{.source = &source, .sink = &sink};
+  job.read_faults = faults;
+  const auto report = run(job);
+  ASSERT_TRUE(report.is_ok()) << report.status().to_string();
+  ASSERT_EQ(sink.results.size(), 40U);
+  EXPECT_EQ(sink.results.front().error.code(), ErrorCode::timeout) << sink.results.front().error.to_string();
+  expect_usable(*engine_);
+}
+
+TEST_P(JobEnd, ADriveThatNeverAnswersEndsTheJobAndTheEngineSaysSo) {
+  engine_ = open_engine(golden_container(kModel, "config.json", "auto"),
+                        {{"memory.experts", "min"}, {"steps.max_rows", "16"}, {"stages.fetch.deadline_ms", "50"}});
+  ASSERT_NE(engine_, nullptr);
+  const auto faults = std::make_shared<FaultPlan>(std::vector<Fault>{{.kind = FaultKind::hang, .first = 3}});
+  RepeatedSource source(generate_request(prompt_, 3), 4);
+  ReleasingSink sink(nullptr);
+  Job job{.source = &source, .sink = &sink};
+  job.read_faults = faults;
+  const auto report = run(job);
+  ASSERT_FALSE(report.is_ok());
+  EXPECT_EQ(report.status().code(), ErrorCode::timeout);
+  EXPECT_EQ(sink.results.size(), 4U);  // answered, with errors
+  const auto again = engine_->run({.source = &source, .sink = &sink});
+  ASSERT_FALSE(again.is_ok());
+  EXPECT_NE(again.status().to_string().find("open the model again"), std::string::npos);
+  faults->release();
 }
 
 INSTANTIATE_TEST_SUITE_P(Executors, JobEnd, ::testing::Bool(),
