@@ -166,9 +166,14 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
   }
   COLIBRI_ASSIGN_OR_RETURN(std::vector<std::uint64_t> hashes,
                            decode_page_table(experts.table, spec, layout, pages, experts_path.string()));
+  // The tables hold the checksums of all weights, so this names the weights too, not only their shapes.
+  Sha256Stream identity;
+  identity.update(std::as_bytes(std::span(spec_text)));
+  identity.update(model.table);
+  identity.update(experts.table);
   return std::shared_ptr<const Container>(
       std::make_shared<OpenContainer>(folder, std::move(spec), layout, std::move(model.file),
-                                      std::move(dense), std::move(hashes), pages, to_hex(digest)));
+                                      std::move(dense), std::move(hashes), pages, to_hex(identity.digest())));
 }
 
 }  // namespace

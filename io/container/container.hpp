@@ -71,7 +71,8 @@ class Container {
   virtual std::uint64_t page_table_bytes() const noexcept = 0;  // memory held by the chunk hashes
   // tokenizer.json of the model, or empty when it has none.
   virtual std::filesystem::path tokenizer_path() const = 0;
-  // SHA-256 of model_spec.json in hex: names the model in journals and state files.
+  // SHA-256 in hex over model_spec.json and the tables of both .bin files, which hold the checksums of all
+  // weights: names the model in journals and state files.
   virtual const std::string& digest() const noexcept = 0;
 };
 

@@ -80,7 +80,12 @@ TEST_F(ContainerTest, SaysWhereEverythingIs) {
   const auto opened = Container::open(model());
   ASSERT_TRUE(opened) << opened.status().to_string();
   const Container& container = **opened;
-  EXPECT_EQ(container.digest(), to_hex(sha256(std::as_bytes(std::span(spec_)))));
+  // Specification and both tables (from their offset to the end of the file): weights included.
+  Sha256Stream identity;
+  identity.update(std::as_bytes(std::span(spec_)));
+  identity.update(std::as_bytes(std::span(dense_)).subspan(number_at(dense_, 56)));
+  identity.update(std::as_bytes(std::span(experts_)).subspan(number_at(experts_, 56)));
+  EXPECT_EQ(container.digest(), to_hex(identity.digest()));
   EXPECT_EQ(container.expert_files().size(), 1u);
   EXPECT_EQ(container.expert_bytes(), 3u * 5 * container.layout().record_bytes);
   EXPECT_TRUE(container.tokenizer_path().empty());
@@ -102,6 +107,15 @@ TEST_F(ContainerTest, SaysWhereEverythingIs) {
     }
   }
   EXPECT_EQ(verify_error(), "");
+}
+
+TEST_F(ContainerTest, OtherWeightsAreAnotherModel) {
+  ASSERT_TRUE(test::write_synthetic_checkpoint(folder_ / "other", {.num_layers = 3, .num_experts = 5, .seed = 99}));
+  ConvertOptions options;
+  options.chunk_bytes = kChunk;
+  ASSERT_TRUE(convert_checkpoint(folder_ / "other", folder_ / "other-model", options));
+  EXPECT_EQ(test::read_file(folder_ / "other-model" / "model_spec.json"), spec_);
+  EXPECT_NE(Container::open(folder_ / "other-model").value()->digest(), Container::open(model()).value()->digest());
 }
 
 TEST_F(ContainerTest, NamesEveryDamageAtOpen) {
