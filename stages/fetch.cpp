@@ -364,8 +364,8 @@ class Fetch final : public Stage {
       const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(batch.target_layer);
       const std::uint64_t key = key_of(batch.step_serial, ordinal);
       for (std::uint32_t i = 0; i < batch.expert_count && !known(key); ++i) {
-        const std::uint32_t record = table_->record_of(ordinal, batch.experts[i]);
-        if (table_->find(record) == SlotTable::kNone) hints_.add({record, batch.probabilities[i], key});
+        const Hint hint{table_->record_of(ordinal, batch.experts[i]), batch.probabilities[i], key};
+        if (table_->find(hint.record) == SlotTable::kNone && !demanded_already(hint)) hints_.add(hint);
       }
     }
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
@@ -399,7 +399,7 @@ class Fetch final : public Stage {
     }
     while (!hints_.empty()) {
       const Hint hint = hints_.front();
-      if (table_->find(hint.record) != SlotTable::kNone) {
+      if (table_->find(hint.record) != SlotTable::kNone || demanded_already(hint)) {
         hints_.pop_front();
         continue;
       }

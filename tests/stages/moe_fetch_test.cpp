@@ -195,6 +195,29 @@ TEST_F(FetchTest, ARecordInFlightIsNotReadAgain) {
   EXPECT_EQ(fetch->count("distinct_bytes_total"), bytes);
 }
 
+// A slot can come back before the visit's last demand is looked at: what the visit has demanded is not read
+// again for a hint that still waits.
+TEST_F(FetchTest, AHintForWhatItsVisitHadIsNotRead) {
+  open({.slots = 3, .transit = 3});
+  Step& step = job->begin_step(0, 4);
+  Visit& visit = job->begin_visit(step, 0, 0);
+  hint(step, 0, {5, 6, 3});  // one slot is for demands: 3 waits
+  demand(visit, {3}, false);
+  pump_until_delivered(1);
+  EXPECT_EQ(delivered[0].expert, 3U);
+  release(delivered[0].slot);
+  while (fetch->count("reads_total") < 3) ASSERT_TRUE(pump());
+  demand(visit, {5}, false);
+  pump_until_delivered(2);
+  release(delivered[1].slot);  // two slots are free now, enough for a hint
+  hint(step, 0, {3});
+  demand(visit, {6}, true);
+  pump_until_delivered(3);
+  EXPECT_FALSE(pump(50ms)) << "a fourth read";
+  EXPECT_EQ(fetch->count("reads_total"), 3U);
+  EXPECT_EQ(fetch->count("bytes_read_total"), fetch->count("distinct_bytes_total"));
+}
+
 TEST_F(FetchTest, StaleHintsAreDroppedAndCounted) {
   open({.slots = 8, .transit = 8}, {{.kind = FaultKind::hang, .first = 2}});
   Step& step = job->begin_step(0, 4);
