@@ -109,6 +109,32 @@ std::vector<Answer> answers(Engine& engine, std::vector<Request> requests, RunRe
   return all;
 }
 
+// Every golden, with fewer settings: what differs between families must not break the promise either.
+class InvarianceOfModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(InvarianceOfModels, AnswersAreEqualToTheBit) {
+  const auto container = golden_container(GetParam(), "config.json", "auto");
+  std::vector<Answer> expected;
+  for (const char* experts : {"100%", "50%", "25%", "min"}) {
+    for (const Settings& more : {Settings{{"threads", "1"}, {"steps.wave_rows", "64"}},
+                                 Settings{{"threads", "2"}, {"steps.wave_rows", "7"}, {"stages.fetch.backend", "pread"}},
+                                 Settings{{"threads", "2"}, {"steps.wave_rows", "1"}, {"stages.fetch.hints", "false"}}}) {
+      Settings settings = more;
+      settings.emplace_back("memory.experts", experts);
+      const auto engine = open_engine(container, settings);
+      ASSERT_NE(engine, nullptr);
+      RunReport report;
+      const std::vector<Answer> found = answers(*engine, mixed_requests(GetParam()), &report);
+      if (expected.empty()) expected = found;
+      EXPECT_EQ(found, expected) << experts;
+      EXPECT_EQ(report.bytes_read, report.distinct_bytes) << experts;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, InvarianceOfModels, ::testing::ValuesIn(golden_names()),
+                         [](const auto& info) { return info.param; });
+
 constexpr const char* kModel = "qwen2_moe";  // shared expert, a dense layer, biases
 
 class Invariance : public ::testing::TestWithParam<Case> {
