@@ -118,10 +118,11 @@ class Fetch final : public Stage {
     options.log = services_->log;
     options.faults = services_->read_faults;
     arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), region.slots);
-    COLIBRI_ASSIGN_OR_RETURN(backend_, open_read_backend(services_->container->expert_files(), options,
-                                                         [arrivals = arrivals_](ReadCompletion&& done) {
-                                                           arrivals->arrived(std::move(done));
-                                                         }));
+    // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
+    auto deliver = [arrivals = arrivals_, container = services_->container->weak_from_this().lock()](
+                       ReadCompletion&& done) { arrivals->arrived(std::move(done)); };
+    COLIBRI_ASSIGN_OR_RETURN(
+        backend_, open_read_backend(services_->container->expert_files(), options, std::move(deliver)));
     try {
       watch_ = std::make_unique<ReadWatch>(arrivals_, deadline_ / kTicksPerDeadline);
     } catch (const std::system_error& error) {

@@ -52,7 +52,7 @@ struct ExpertRecord {
   std::span<const std::uint64_t> chunk_hashes;  // xxh3-64 of each chunk of the payload; the last may be short
 };
 
-class Container {
+class Container : public std::enable_shared_from_this<Container> {
  public:
   static Result<std::shared_ptr<const Container>> open(const std::filesystem::path& folder);
 
