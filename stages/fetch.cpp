@@ -115,9 +115,11 @@ class Fetch final : public Stage {
     options.inflight_bytes = context.integer("inflight_bytes");
     options.read_bytes_max = context.integer("read_bytes");
     options.registered_region = {region.base, region.stride * region.slots};
-    options.log = services_->log;
     options.faults = services_->read_faults;
     arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), region.slots);
+    if (services_->log) {
+      options.log = [arrivals = arrivals_, log = services_->log](std::string line) { arrivals->say(log, std::move(line)); };
+    }
     // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
     auto deliver = [arrivals = arrivals_, container = services_->container->weak_from_this().lock()](
                        ReadCompletion&& done) { arrivals->arrived(std::move(done)); };

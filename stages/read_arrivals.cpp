@@ -15,6 +15,11 @@ void ReadArrivals::post(const Message& message) {
   if (port_ != nullptr) port_->post(message);
 }
 
+void ReadArrivals::say(const std::function<void(std::string)>& log, std::string line) {
+  const std::lock_guard lock(mutex_);
+  if (port_ != nullptr) log(std::move(line));
+}
+
 void ReadArrivals::close() {
   const std::lock_guard lock(mutex_);
   port_ = nullptr;

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -33,6 +35,8 @@ class ReadArrivals {
   // Any thread: keeps the status and posts the tag.
   void arrived(ReadCompletion&& done);
   void post(const Message& message);
+  // Any thread: calls `log` unless closed.
+  void say(const std::function<void(std::string)>& log, std::string line);
   // From here on nothing is posted.
   void close();
   // Stage: how the read ended whose tag was posted.

@@ -35,9 +35,11 @@ void Actor::wake(bool foreign) {
 }
 
 void Actor::run() {
-  // The executor's own ordering is invisible to a thread sanitizer: this pair states it.
+  // The executor's own ordering is invisible to a thread sanitizer, so it is stated here: the load and the exchange
+  // order what waking threads did before this run; the turn, what the run before did.
+  static_cast<void>(scheduled_.load(std::memory_order_acquire));
+  scheduled_.exchange(false, std::memory_order_seq_cst);
   const std::uint32_t turn = turn_.load(std::memory_order_acquire);
-  scheduled_.store(false, std::memory_order_seq_cst);
   if (accounted_ != Wait::none) {
     Counter& blocked = metrics_.blocked_ns[static_cast<std::size_t>(accounted_)];
     blocked.add(now_ns() - accounted_since_);

@@ -47,6 +47,8 @@ class Actor final : private Emitter, private CompletionPort {
   // Tests: called before each delivery; true makes the actor act as if blocked, until the next wake.
   void inject_blocking(std::function<bool()> blocked) { inject_blocking_ = std::move(blocked); }
 
+  // Orders what all runs did before what the caller does; called when none is going on.
+  void after_last_run() const noexcept { static_cast<void>(turn_.load(std::memory_order_acquire)); }
   void wake(bool foreign);
   void run();
   // Drops what lies in the inbox of an actor that ended, with what belongs to the receiver. Called by run, and

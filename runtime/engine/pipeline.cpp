@@ -61,8 +61,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, cons
 
 Pipeline::~Pipeline() {
   stop();
-  // Nodes refer to actors: no task may run when these go.
-  for (const auto& placement : placements_) placement->wait_idle();
+  wait_idle();  // nodes refer to actors: no task may run when these go
   placements_.clear();
   if (stepped_ != nullptr) stepped_->clear();
   for (const Member& member : members_) member.actor->discard_inputs();
@@ -210,8 +209,13 @@ Status Pipeline::status() const {
   return status_;
 }
 
-void Pipeline::stop() noexcept {
+void Pipeline::wait_idle() noexcept {
   for (const auto& placement : placements_) placement->wait_idle();
+  for (const Member& member : members_) member.actor->after_last_run();
+}
+
+void Pipeline::stop() noexcept {
+  wait_idle();
   while (started_ > 0) members_[--started_].actor->stage().stop();
 }
 

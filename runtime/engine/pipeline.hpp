@@ -80,6 +80,7 @@ class Pipeline {
   Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
   Member* find(std::string_view name) noexcept;
   void actor_ended();
+  void wait_idle() noexcept;
 
   std::vector<std::unique_ptr<Placement>> placements_;
   std::vector<std::size_t> placement_of_stage_;

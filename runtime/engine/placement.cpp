@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 #include <utility>
 
 #include "runtime/engine/actor.hpp"
@@ -47,6 +48,51 @@ class PinObserver final : public tbb::task_scheduler_observer {
   cpu_set_t mask_{};
 };
 
+// Tiles that several threads share out: each takes the next one until none is left. `next` and `done` also state
+// the order of memory between the caller and the runners, which the scheduler's own synchronisation hides from
+// sanitizers.
+struct TileJob {
+  std::size_t tiles;
+  void (*body)(void*, std::size_t);
+  void* object;
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::size_t> done{0};
+
+  void run() {
+    for (std::size_t tile = next.fetch_add(1, std::memory_order_acq_rel); tile < tiles;
+         tile = next.fetch_add(1, std::memory_order_acq_rel)) {
+      body(object, tile);
+    }
+    done.fetch_add(1, std::memory_order_acq_rel);
+  }
+};
+
+// What tasks of oneTBB refer to: written by one thread and read by another, so it is an atomic.
+class Runner {
+ public:
+  explicit Runner(TileJob& job) noexcept { job_.store(&job, std::memory_order_release); }
+  void operator()(std::size_t) const { job_.load(std::memory_order_acquire)->run(); }
+
+ private:
+  std::atomic<TileJob*> job_;
+};
+
+// Calls `work` in the arena; on a worker of it when the arena is full. Orders memory as Runner does.
+template <class Work>
+void call_in(tbb::task_arena& arena, Work&& work) {
+  struct Call {
+    std::atomic<std::remove_reference_t<Work>*> work;
+    mutable std::atomic<bool> done;
+    void operator()() const {
+      (*work.load(std::memory_order_acquire))();
+      done.store(true, std::memory_order_release);
+    }
+  } call;
+  call.work.store(&work, std::memory_order_release);
+  arena.execute(call);
+  static_cast<void>(call.done.load(std::memory_order_acquire));
+}
+
 }  // namespace
 
 // An actor's place in the graph: the node that runs it, and the gateway by which threads outside the arena
@@ -65,7 +111,7 @@ struct Placement::Impl {
   explicit Impl(const PlacementSpec& spec) : arena(static_cast<int>(spec.threads), 0) {
     arena.initialize();
     if (!spec.cpus.empty()) observer = std::make_unique<PinObserver>(arena, spec.cpus);
-    arena.execute([this] { graph = std::make_unique<tbb::flow::graph>(); });
+    call_in(arena, [this] { graph = std::make_unique<tbb::flow::graph>(); });
   }
   tbb::task_arena arena;
   std::unique_ptr<PinObserver> observer;
@@ -77,14 +123,14 @@ Placement::Placement(PlacementSpec spec) : spec_(std::move(spec)), impl_(std::ma
 
 Placement::~Placement() {
   wait_idle();
-  impl_->arena.execute([this] {
+  call_in(impl_->arena, [this] {
     impl_->nodes.clear();
     impl_->graph.reset();
   });
 }
 
 void Placement::add(Actor& actor) {
-  impl_->arena.execute([&] { impl_->nodes.emplace(&actor, std::make_unique<Node>(*impl_->graph, actor)); });
+  call_in(impl_->arena, [&] { impl_->nodes.emplace(&actor, std::make_unique<Node>(*impl_->graph, actor)); });
 }
 
 void Placement::schedule(Actor& actor, bool foreign) {
@@ -102,28 +148,15 @@ void Placement::parallel(std::size_t tiles, std::size_t workers, void (*body)(vo
     for (std::size_t tile = 0; tile < tiles; ++tile) body(object, tile);
     return;
   }
-  // Each runner takes the next tile until none is left. `next` and `done` also state the order of memory
-  // between the caller and the runners, which the scheduler's own synchronisation hides from sanitizers.
-  std::atomic<std::size_t> next{0};
-  std::atomic<std::size_t> done{0};
-  next.store(0, std::memory_order_release);
+  TileJob job{.tiles = tiles, .body = body, .object = object};
   tbb::this_task_arena::isolate([&] {
-    tbb::parallel_for(
-        std::size_t{0}, runners,
-        [&](std::size_t) {
-          for (std::size_t tile = next.fetch_add(1, std::memory_order_acq_rel); tile < tiles;
-               tile = next.fetch_add(1, std::memory_order_acq_rel)) {
-            body(object, tile);
-          }
-          done.fetch_add(1, std::memory_order_acq_rel);
-        },
-        tbb::simple_partitioner());
+    tbb::parallel_for(std::size_t{0}, runners, Runner(job), tbb::simple_partitioner());
   });
-  static_cast<void>(done.load(std::memory_order_acquire));
+  static_cast<void>(job.done.load(std::memory_order_acquire));
 }
 
 void Placement::wait_idle() {
-  impl_->arena.execute([this] { impl_->graph->wait_for_all(); });
+  call_in(impl_->arena, [this] { impl_->graph->wait_for_all(); });
 }
 
 std::size_t allowed_parallelism() {
