@@ -108,7 +108,8 @@ TEST(Demo, Embeddings) {
     const nlohmann::json item = nlohmann::json::parse(line);
     prompts[item.at("id")] = item.at("prompt");
   }
-  for (const auto& id : demo_golden().at("embed")) {
+  const nlohmann::json golden = demo_golden();
+  for (const auto& id : golden.at("embed")) {
     for (const Pooling pooling : {Pooling::mean, Pooling::last}) {
       Request request = score_request(engine->tokenizer()->encode(prompts.at(id), false).value());
       request.task = Task::embed;
