@@ -326,7 +326,8 @@ run_all_tests() {
   run_tests asan address+undefined -L '^quick$' -LE '^slow-sanitizer$' -j 2
   run_tests asan fuzz -L '^fuzz$' -j 2
   build_preset tsan
-  run_tests tsan thread -L '^quick$' -LE '^slow-sanitizer$' -j 2
+  # Tests labelled single-thread have no threads to get wrong.
+  run_tests tsan thread -L '^quick$' -LE '^(slow-sanitizer|single-thread)$' -j 2
 }
 
 # ---- Command line ---------------------------------------------------------------------------

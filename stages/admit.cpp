@@ -26,7 +26,7 @@ constexpr PortInfo kInputs[] = {
     {"requests", MessageType::request, "tokenized requests, in order of arrival"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"waves", MessageType::wave, "the waves of each step, in order"},
+    {"waves", MessageType::wave, "the waves of each step, in order", true, false, false, "new"},
     {"outcomes", MessageType::outcome, "answers to requests that need no step"},
 };
 constexpr ParamInfo kParams[] = {

@@ -13,12 +13,13 @@ namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"looping", MessageType::wave, "waves whose MoE layer is combined", true, false, true},
-    {"fresh", MessageType::wave, "embedded waves of a new step"},
+    {"looping", MessageType::wave, "waves whose MoE layer is combined", true, false, true, "combined"},
+    {"fresh", MessageType::wave, "embedded waves of a new step", true, false, false, "embedded"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"routed", MessageType::wave, "waves after attention of a MoE layer, to be routed"},
-    {"finished", MessageType::wave, "waves after the last layer"},
+    {"routed", MessageType::wave, "waves after attention of a MoE layer, to be routed", true, false, false,
+     "attended"},
+    {"finished", MessageType::wave, "waves after the last layer", true, false, false, "finished"},
 };
 constexpr ParamInfo kParams[] = {
     {.name = "kv_type",

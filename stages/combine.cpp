@@ -19,10 +19,10 @@ namespace {
 
 constexpr PortInfo kInputs[] = {
     {"done", MessageType::expert_done, "experts whose rows are computed", true, false, true},
-    {"waves", MessageType::wave, "waves that wait for their experts"},
+    {"waves", MessageType::wave, "waves that wait for their experts", true, false, false, "routed"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"next_layer", MessageType::wave, "waves whose MoE layer is done"},
+    {"next_layer", MessageType::wave, "waves whose MoE layer is done", true, false, false, "combined"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows combined"},

@@ -10,10 +10,11 @@ namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"waves", MessageType::wave, "waves of a new step"},
+    {"waves", MessageType::wave, "waves of a new step", true, false, false, "new"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"waves", MessageType::wave, "the same waves, their residual rows filled"},
+    {"waves", MessageType::wave, "the same waves, their residual rows filled", true, false, false,
+     "embedded"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows embedded"},

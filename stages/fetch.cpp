@@ -143,7 +143,7 @@ class Fetch final : public Stage {
           completed(message.first, out);
         }
         break;
-      case kReleased: table_->release(message.first); break;
+      case kReleased: released(message.first); break;
       case kDemand: demanded(message, out); break;
       case kHints: hinted(*message.hints(), out); break;
       default: assert(false);
@@ -194,6 +194,17 @@ class Fetch final : public Stage {
       newer_step |= known / key_stride() > step;
     }
     return newer_step;
+  }
+
+  // A slot comes back from where its record went. Anything else means edges that bypass the stage that copied it.
+  void released(std::uint32_t slot) {
+    if (slot < table_->size() && table_->slot(slot).leases > 0) {
+      table_->release(slot);
+      return;
+    }
+    services_->fail_job(Status(ErrorCode::invalid_input,
+                               "a slot came back to " + std::string(context_->name()) + " that it has not lent: " +
+                                   std::to_string(slot) + "; let slots return by the stages that records passed"));
   }
 
   void demanded(const Message& message, Emitter& out) {

@@ -20,10 +20,11 @@ namespace {
 
 constexpr PortInfo kInputs[] = {
     {"spent", MessageType::hint, "hint batches that come back for reuse", false, false, true},
-    {"waves", MessageType::wave, "waves whose attention is done in a MoE layer"},
+    {"waves", MessageType::wave, "waves whose attention is done in a MoE layer", true, false, false, "attended"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"waves", MessageType::wave, "the same waves, to be held until their experts are computed"},
+    {"waves", MessageType::wave, "the same waves, to be held until their experts are computed", true, false, false,
+     "routed"},
     {"demand", MessageType::demand, "experts that a wave is the first of its step to need"},
     {"visits", MessageType::visit, "complete visits: the rows of every expert of the step"},
     {"residual", MessageType::residual_copy, "copies of the residual stream, for a predictor", false},

@@ -23,7 +23,7 @@ namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"waves", MessageType::wave, "waves after the last layer"},
+    {"waves", MessageType::wave, "waves after the last layer", true, false, false, "finished"},
 };
 constexpr PortInfo kOutputs[] = {
     {"done", MessageType::step_done, "steps of which all waves were sampled"},

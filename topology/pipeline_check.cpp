@@ -148,6 +148,14 @@ class GraphChecker {
                         to_text(edge) + " takes " + std::string(message_type_name(taken)) +
                         "; expected ports of one type");
     }
+    const std::string_view sent_state = graph_.output(graph_.edges[i]).state;
+    const std::string_view taken_state = graph_.input(graph_.edges[i]).state;
+    if (sent == taken && !sent_state.empty() && !taken_state.empty() && sent_state != taken_state) {
+      problems_.add(edge.origin, edge_path(i),
+                    from_text(edge) + " sends a " + std::string(message_type_name(sent)) + " that is " +
+                        std::string(sent_state) + " but " + to_text(edge) + " takes one that is " +
+                        std::string(taken_state) + "; expected ports of one state");
+    }
   }
 
   // Each output has one edge, each input one unless it takes many, each required port at least one.

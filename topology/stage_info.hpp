@@ -38,6 +38,9 @@ struct PortInfo {
                           // its stage looks at Emitter::room and drops what does not fit
   bool many = false;      // inputs: several edges may end here
   bool feedback = false;  // inputs: on a cycle on purpose; its capacity must hold all credits
+  // What the messages have been through, where one type is not enough to tell: an edge joins ports of equal
+  // state, or a port without one.
+  std::string_view state = {};
 };
 
 enum class ParamType : std::uint8_t { boolean, integer, number, bytes, choice, text };

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -44,6 +45,17 @@ ResultFile::~ResultFile() {
   if (created_ && !begun_) ::unlink(path_.c_str());
 }
 
+namespace {
+
+// Nothing, an empty file, or one that starts as a line of JSON does: what a fresh job may replace unasked.
+bool looks_like_results(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char first = '{';
+  return !file || !file.get(first) || first == '{';
+}
+
+}  // namespace
+
 bool ResultFile::fits(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode);
@@ -57,6 +69,10 @@ Result<std::unique_ptr<ResultFile>> ResultFile::open(const std::string& path, Re
   if (mode == ResultMode::fresh && std::filesystem::exists(file->journal_path_, ignored)) {
     return Status(ErrorCode::invalid_input, "an earlier job has not finished: '" + path +
                                                 "'; use --resume to go on or --force to start over");
+  }
+  if (mode == ResultMode::fresh && !looks_like_results(file->path_)) {
+    return Status(ErrorCode::invalid_input, "this is not a results file: '" + path +
+                                                "'; name another file, or use --force to replace it");
   }
   COLIBRI_RETURN_IF_ERROR(file->open_data(input_path));
   if (mode == ResultMode::resume) COLIBRI_RETURN_IF_ERROR(file->take_up());

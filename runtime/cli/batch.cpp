@@ -17,6 +17,7 @@
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/routing_trace.hpp"
 #include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/value_checks.hpp"
 #include "stages/jsonl_sink.hpp"
 #include "stages/jsonl_source.hpp"
 
@@ -109,6 +110,9 @@ Status Batch::open() {
   }
   COLIBRI_ASSIGN_OR_RETURN(session_,
                            EngineSession::open(arguments_.model, arguments_.pipeline, context_,
+                                               {{"the results", arguments_.output, true},
+                                                {"the routing trace", arguments_.trace_routing, true},
+                                                {"the requests", arguments_.input}},
                                                [this](const Container& c) { return open_files(c); }));
   if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
   ResultWriter::TokenText token_text;
@@ -261,6 +265,7 @@ void add_batch(CLI::App& app, VerbContext& context) {
       ->capture_default_str();
   verb->add_option("--seed", arguments->seed,
                    "Seed of the job: seeds of lines without one are made from it and their id")
+      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
       ->capture_default_str();
   verb->add_flag("--in-order", arguments->in_order, "Sort the results by line number at the end");
   CLI::Option* resume = verb->add_flag("--resume", arguments->resume, "Go on with an unfinished job");

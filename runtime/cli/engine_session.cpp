@@ -36,12 +36,14 @@ Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry
 
 Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model,
                                                            const PipelineFlags& flags, VerbContext& context,
-                                                           Check before_loading) {
+                                                           std::vector<JobFile> files, Check before_loading) {
   const Registry registry = builtin_registry();
   COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, registry, context));
   COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, choose_kernels());
   std::unique_ptr<EngineSession> session(new EngineSession);
   session->profile_output_ = pipeline.profile.output;
+  files.push_back({"the profile", session->profile_output_, true});
+  COLIBRI_RETURN_IF_ERROR(check_job_files(model, files));
   if (!session->profile_output_.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(session->profile_output_));
   // Placements on CPUs of their own add their slots to those of the default one.
   std::size_t placed = 0;

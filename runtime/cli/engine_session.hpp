@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "runtime/cli/job_files.hpp"
 #include "runtime/cli/pipeline_flags.hpp"
 #include "runtime/cli/verb.hpp"
 
@@ -19,9 +21,11 @@ class EngineSession {
   // Asked before weights are read: what else the verb has to refuse.
   using Check = std::function<Status(const Container&)>;
 
-  // Reports every problem of the pipeline on the console; the status then only says how many.
+  // Reports every problem of the pipeline on the console; the status then only says how many. `files` are those
+  // of the verb; the profile is added to them, and all are checked against each other (job_files.hpp).
   static Result<std::unique_ptr<EngineSession>> open(const std::string& model, const PipelineFlags& flags,
-                                                     VerbContext& context, Check before_loading = {});
+                                                     VerbContext& context, std::vector<JobFile> files = {},
+                                                     Check before_loading = {});
   ~EngineSession();
 
   Engine& engine() noexcept { return *engine_; }

@@ -10,6 +10,7 @@
 #include "runtime/cli/engine_session.hpp"
 #include "runtime/cli/one_request.hpp"
 #include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/value_checks.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -85,7 +86,7 @@ void add_generate(CLI::App& app, VerbContext& context) {
   verb->footer(
       "Examples:\n"
       "  colibri generate model -p 'In the beginning' --max-tokens 64\n"
-      "  colibri generate model -p 'Once' --temperature 0.8 --top-p 0.95 --seed 7 --stop '\\n\\n'");
+      "  colibri generate model -p 'Once' --temperature 0.8 --top-p 0.95 --seed 7 --stop $'\\n\\n'");
   auto arguments = std::make_shared<GenerateArguments>();
   verb->add_option("MODEL", arguments->model, "Container folder")->required();
   verb->add_option("-p,--prompt", arguments->prompt, "The prompt")->required();
@@ -93,14 +94,21 @@ void add_generate(CLI::App& app, VerbContext& context) {
       verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most");
   max_tokens->check(CLI::Range(1U, 0x7fffffffU))->capture_default_str();
   verb->add_option("--temperature", arguments->temperature, "0: the likeliest token each time")
+      ->check(CLI::Validator(check_is_number, "NUMBER"))
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   verb->add_option("--top-p", arguments->top_p, "Share of probability to draw from")
+      ->check(CLI::Validator(check_is_number, "NUMBER"))
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
-  verb->add_option("--top-k", arguments->top_k, "Tokens to draw from; 0: all")->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "Seed of the draws")->capture_default_str();
+  verb->add_option("--top-k", arguments->top_k, "Tokens to draw from; 0: all")
+      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
+      ->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Seed of the draws")
+      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
+      ->capture_default_str();
   verb->add_option("--stop", arguments->stop, "Text that ends the answer; may be repeated")
+      ->check(CLI::Validator(check_not_empty, "TEXT"))
       ->allow_extra_args(false);
   verb->add_flag("--ignore-eos", arguments->ignore_eos, "Go on after an end token");
   add_pipeline_flags(*verb, arguments->pipeline);

@@ -1,5 +1,6 @@
 // colibri plan: every memory size of a run, without running.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <colibri/engine.hpp>
 #include <memory>
 #include <string>
@@ -26,10 +27,11 @@ ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
     return ExitStatus::ok;
   }
   const PlanInputs& inputs = plan->inputs;
+  const std::uint64_t longest = std::min<std::uint64_t>(plan->longest_request(), plan->max_seq_len);
   context.console.print("plan for " + arguments.model + ": steps of " + std::to_string(inputs.max_rows) +
                         " rows in waves of " + std::to_string(inputs.wave_rows) + ", " +
                         std::to_string(inputs.in_flight) + " in flight, " + std::to_string(inputs.threads) +
-                        " threads; longest request " + std::to_string(plan->longest_request()) + " tokens\n" +
+                        " threads; longest request " + std::to_string(longest) + " tokens\n" +
                         plan->to_table());
   return ExitStatus::ok;
 }

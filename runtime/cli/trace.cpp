@@ -103,6 +103,7 @@ ExitStatus run_trace(const TraceArguments& arguments, VerbContext& context) {
   auto tokens = read_tokens(arguments.tokens_file);
   if (!tokens) return context.fail(Status(tokens.status()).at("trace"));
   auto session = EngineSession::open(arguments.model, arguments.pipeline, context,
+                                     {{"the trace", arguments.output, true}, {"the tokens", arguments.tokens_file}},
                                      [&](const Container&) { return check_writable(arguments.output); });
   if (!session) return context.fail(Status(session.status()).at("trace"));
   Request request;

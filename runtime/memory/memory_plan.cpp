@@ -180,6 +180,7 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   MemoryPlan plan;
   plan.inputs = plan_inputs(container, pipeline, registry, machine);
   plan.usable_bytes = machine.usable_memory();
+  plan.max_seq_len = container.spec().max_seq_len;
 
   plan.static_bytes = rounded(container.dense_bytes());
   COLIBRI_RETURN_IF_ERROR(check_pool("static", pipeline.memory.static_pool, plan.usable_bytes, container.dense_bytes()));

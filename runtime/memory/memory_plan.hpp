@@ -24,6 +24,7 @@ struct PlanLine {
 
 struct MemoryPlan {
   PlanInputs inputs;  // inputs.spec points into the container
+  std::uint64_t max_seq_len = 0;          // of the model
   std::uint64_t kv_pages = 0;
   std::uint64_t kv_page_bytes = 0;        // of all layers
   std::uint64_t kv_layer_bytes = 0;

@@ -154,6 +154,28 @@ TEST_F(RefusedJob, OutputsThatCannotBe) {
   expect_refused({demo_model(), input_, "-o", folder_.path()}, 1, {folder_.path()});
 }
 
+// No slip of a flag destroys a file of the same run, of the model, or of somebody else.
+TEST_F(RefusedJob, FilesThatWouldBeLost) {
+  const std::string before = read_file(input_);
+  expect_refused({demo_model(), input_, "-o", output_, "--profile", input_}, 1, {"the profile", "the requests"});
+  expect_refused({demo_model(), input_, "-o", output_, "--trace-routing", input_}, 1,
+                 {"the routing trace", "the requests"});
+  expect_refused({demo_model(), input_, "-o", output_, "--profile", output_}, 1, {"the results", "the profile"});
+  expect_refused({demo_model(), input_, "-o", output_, "--trace-routing", output_}, 1,
+                 {"the results", "the routing trace"});
+  // The same file by another name.
+  expect_refused({demo_model(), input_, "-o", output_, "--profile", folder_.path() + "/./in.jsonl"}, 1,
+                 {"the requests"});
+  EXPECT_EQ(read_file(input_), before);
+  for (const char* flag : {"-o", "--profile", "--trace-routing"}) {
+    expect_refused({demo_model(), input_, flag, demo_model() + "/model.bin"}, 1, {"the model's folder"});
+  }
+  const std::string notes = folder_.file("notes.txt");
+  write_file(notes, "precious notes\n");
+  expect_refused({demo_model(), input_, "-o", notes}, 1, {"not a results file", "--force"});
+  EXPECT_EQ(read_file(notes), "precious notes\n");
+}
+
 TEST_F(RefusedJob, FlagsThatAreWrong) {
   expect_refused({demo_model(), input_, "-o", output_, "--in-oder"}, 2, {"--in-oder", "--in-order"});
   expect_refused({demo_model(), input_, "-o", output_, "--task", "chat"}, 2, {"--task"});

@@ -22,6 +22,28 @@ TEST(Check, AcceptsTheShippedPipeline) {
   EXPECT_EQ(result.err, "");
 }
 
+// Waves before and after their layers are of one type: what they have been through tells them apart.
+TEST(Check, RefusesSwappedWaves) {
+  const TemporaryFolder folder;
+  std::string text = read_file(kPipeline);
+  const auto swap = [&text](const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  };
+  swap("{from: attend.routed, to: route.waves}", "{from: attend.finished, to: route.waves}");
+  swap("{from: attend.finished, to: sample.waves}", "{from: attend.routed, to: sample.waves}");
+  write_file(folder.file("swapped.yaml"), text);
+  const RunResult result = run_colibri({"check", folder.file("swapped.yaml")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(contains(result.err, "attend.finished sends a wave that is finished but route.waves takes one that is "
+                                   "attended; expected ports of one state"))
+      << result.err;
+  EXPECT_TRUE(contains(result.err, "attend.routed sends a wave that is attended but sample.waves takes one that is "
+                                   "finished"))
+      << result.err;
+}
+
 TEST(Check, DrawsEveryStage) {
   const RunResult result = run_colibri({"check", kPipeline, "--dot"});
   EXPECT_EQ(result.status, 0) << result.err;

@@ -38,6 +38,19 @@ TEST(Generate, PrintsWhatBatchAnswers) {
   }
 }
 
+TEST(Generate, RefusesValuesThatAreNone) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--temperature", "nan"}, {"--top-p", "nan"}, {"--temperature", "0x10"}, {"--seed", "-1"},
+           {"--seed", "18446744073709551616"}, {"--top-k", "-1"}, {"--stop", ""}}) {
+    std::vector<std::string> arguments = {"generate", demo_model(), "-p", "x", "--max-tokens", "1"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const RunResult result = run_colibri(arguments);
+    EXPECT_EQ(result.status, 2) << flags[0] << " " << flags[1];
+    EXPECT_NE(result.err.find(flags[0]), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+}
+
 TEST(Generate, RefusesWhatCannotBe) {
   EXPECT_EQ(run_colibri({"generate", demo_model()}).status, 2);
   EXPECT_EQ(run_colibri({"generate", demo_model(), "-p", "x", "--max-tokens", "0"}).status, 2);

@@ -101,7 +101,7 @@ TEST_F(ResultFileTest, FinishLeavesOnlyTheLines) {
 }
 
 TEST_F(ResultFileTest, FinishInOrderSortsByIndex) {
-  folder.write("out", "older results");
+  folder.write("out", "{\"older\": \"results\"}\n");
   ASSERT_EQ(::chmod(folder.path("out").c_str(), 0640), 0);
   auto file = open(ResultMode::fresh);
   for (const std::uint64_t index : {4, 7, 1, 9, 0}) append(**file, index);
@@ -113,6 +113,15 @@ TEST_F(ResultFileTest, FinishInOrderSortsByIndex) {
   EXPECT_EQ(info.st_mode & 0777U, 0640U);
   EXPECT_FALSE(folder.exists("out.sorted"));
   EXPECT_FALSE(folder.exists("out.journal"));
+}
+
+TEST_F(ResultFileTest, AFileOfAnotherKindIsNotReplaced) {
+  folder.write("out", "precious notes\n");
+  const auto refused = open(ResultMode::fresh);
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.status().to_string().find("not a results file"), std::string::npos);
+  EXPECT_EQ(folder.read("out"), "precious notes\n");
+  EXPECT_TRUE(open(ResultMode::force).is_ok());
 }
 
 TEST_F(ResultFileTest, FinishInOrderOfAnEmptyJob) {
@@ -331,9 +340,9 @@ TEST_F(ResultFileTest, OpeningAloneChangesNothing) {
   ASSERT_TRUE(ResultFile::open(folder.path("new"), ResultMode::fresh, test_job(), "").is_ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path("new")));
   for (const ResultMode mode : {ResultMode::fresh, ResultMode::force}) {
-    folder.write("old", "of an earlier job");
+    folder.write("old", "{\"of\": \"an earlier job\"}\n");
     ASSERT_TRUE(ResultFile::open(folder.path("old"), mode, test_job(), "").is_ok());
-    EXPECT_EQ(folder.read("old"), "of an earlier job");
+    EXPECT_EQ(folder.read("old"), "{\"of\": \"an earlier job\"}\n");
     EXPECT_FALSE(std::filesystem::exists(folder.path("old.journal")));
   }
 }
