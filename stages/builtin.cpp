@@ -1,7 +1,6 @@
 // The list of built-in stage kinds: one line each. Adding a kind ends with a line here.
-#include <utility>
-
 #include <colibri/registry.hpp>
+#include <utility>
 
 #include "stages/admit.hpp"
 #include "stages/attend.hpp"
@@ -20,7 +19,8 @@ namespace colibri {
 
 Status Registry::add(const StageKind& kind) {
   if (find(kind.info->kind) != nullptr) {
-    return {ErrorCode::invalid_input, "a stage kind named '" + std::string(kind.info->kind) + "' is registered already; give the new one another name"};
+    return {ErrorCode::invalid_input, "a stage kind named '" + std::string(kind.info->kind) +
+                                          "' is registered already; give the new one another name"};
   }
   kinds_.push_back(kind);
   return {};

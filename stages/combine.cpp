@@ -6,11 +6,10 @@
 #include "stages/combine.hpp"
 
 #include <cassert>
+#include <colibri/services.hpp>
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/tiling.hpp"
 
@@ -26,7 +25,8 @@ constexpr PortInfo kOutputs[] = {
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows combined"},
-    {"failed_rows_total", "rows combined whose request fails: a record could not be read, or a router value was not finite"},
+    {"failed_rows_total",
+     "rows combined whose request fails: a record could not be read, or a router value was not finite"},
 };
 
 class Combine final : public Stage {
@@ -104,7 +104,8 @@ class Combine final : public Stage {
   void combine_rows(const Visit& visit, const Wave& wave) {
     Step& step = *wave.step;
     const kernels::KernelTable& table = *services_->kernels;
-    const std::size_t tiles = tiles_for(wave.rows(), std::uint64_t{hidden_} * (picks_ + 2) * 4, context_->workers());
+    const std::size_t tiles =
+        tiles_for(wave.rows(), std::uint64_t{hidden_} * (picks_ + 2) * 4, context_->workers());
     context_->parallel(tiles, [&](std::size_t tile) {
       const auto [begin, end] = tile_range(wave.rows(), tiles, tile);
       for (std::size_t i = begin; i < end; ++i) {
@@ -116,7 +117,8 @@ class Combine final : public Stage {
           const Status& status = visit.expert_status[step.picks[k]];
           if (!status.is_ok() && step.row_status[row].is_ok()) step.row_status[row] = status;
           if (!status.is_ok()) continue;
-          table.scale_add(step.pick_weights[k], step.expert_out + std::size_t{visit.places[k]} * hidden_, hidden_, sum);
+          table.scale_add(step.pick_weights[k], step.expert_out + std::size_t{visit.places[k]} * hidden_,
+                          hidden_, sum);
         }
         if (step.shared_out != nullptr) table.add(step.shared_out + row * hidden_, hidden_, sum);
         table.add(sum, hidden_, step.residual + row * hidden_);
@@ -124,7 +126,8 @@ class Combine final : public Stage {
     });
     rows_->add(wave.rows());
     std::uint64_t failed = 0;
-    for (std::uint32_t row = wave.row_begin; row < wave.row_end; ++row) failed += step.row_status[row].is_ok() ? 0 : 1;
+    for (std::uint32_t row = wave.row_begin; row < wave.row_end; ++row)
+      failed += step.row_status[row].is_ok() ? 0 : 1;
     failed_rows_->add(failed);
     if (services_->trace != nullptr && services_->trace->wants_values()) trace(wave);
   }

@@ -1,9 +1,8 @@
 // combine: adds the results of each row in one order and sends the wave on.
 #pragma once
 
-#include <memory>
-
 #include <colibri/registry.hpp>
+#include <memory>
 
 namespace colibri {
 

@@ -9,10 +9,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <colibri/services.hpp>
 #include <memory>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/dense_weights.hpp"
 #include "stages/expert_batch.hpp"
@@ -107,8 +106,9 @@ class Compute final : public Stage {
   }
 
   bool has_work() const {
-    return std::any_of(visits_.begin(), visits_.end(),
-                       [](const ActiveVisit& active) { return active.complete && active.next < active.ready.size(); });
+    return std::any_of(visits_.begin(), visits_.end(), [](const ActiveVisit& active) {
+      return active.complete && active.next < active.ready.size();
+    });
   }
 
   // The oldest complete visit with a ready expert.

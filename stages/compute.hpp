@@ -1,9 +1,8 @@
 // compute: the FFN of an expert over all rows of the step that picked it.
 #pragma once
 
-#include <memory>
-
 #include <colibri/registry.hpp>
+#include <memory>
 
 namespace colibri {
 

@@ -43,14 +43,14 @@ std::uint32_t ExpertBatch::rows_limit(std::uint32_t max_rows, std::uint32_t pick
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(kBatchRows, std::uint64_t{max_rows} * picks));
 }
 
-void ExpertBatch::lay_out(MemoryCursor& memory, kernels::WeightFormat format, std::uint32_t rows, std::uint32_t widest) {
+void ExpertBatch::lay_out(MemoryCursor& memory, kernels::WeightFormat format, std::uint32_t rows,
+                          std::uint32_t widest) {
   rows_ = rows;
   widest_ = widest;
   gate_ = memory.take<float>(std::uint64_t{rows} * widest);
   up_ = memory.take<float>(std::uint64_t{rows} * widest);
   if (format == kernels::WeightFormat::int8_g64) quantized_ = memory.take_quantized(rows, widest);
 }
-
 
 template <class WorkOf>
 void ExpertBatch::cut(StageContext& context, std::span<const ExpertPiece> pieces, WorkOf&& work_of) {
@@ -69,13 +69,15 @@ void ExpertBatch::cut(StageContext& context, std::span<const ExpertPiece> pieces
     const std::uint64_t parts = std::clamp<std::uint64_t>(share, 1, std::max<std::uint64_t>(work.items, 1));
     for (std::uint64_t part = 0; part < parts; ++part) {
       const auto [begin, end] = tile_range(work.items, parts, part);
-      if (begin < end) tiles_.push_back({p, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
+      if (begin < end)
+        tiles_.push_back({p, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
     }
   }
 }
 
 // SwiGLU of one piece for a range of panels: both products and the activation while they are in cache.
-void ExpertBatch::gate_and_up(const kernels::KernelTable& kernels, const ExpertPiece& piece, const Tile& tile) {
+void ExpertBatch::gate_and_up(const kernels::KernelTable& kernels, const ExpertPiece& piece,
+                              const Tile& tile) {
   kernels::MatmulArgs args;
   set_rows(args, piece);
   args.panel_begin = tile.begin;
@@ -90,7 +92,8 @@ void ExpertBatch::gate_and_up(const kernels::KernelTable& kernels, const ExpertP
   args.y = up;
   kernels.matmul[static_cast<int>(piece.up.format)](args);
   const std::size_t first = std::size_t{tile.begin} * kernels::kPanelOutputs;
-  const std::size_t last = std::min<std::size_t>(std::size_t{tile.end} * kernels::kPanelOutputs, piece.gate.outputs);
+  const std::size_t last =
+      std::min<std::size_t>(std::size_t{tile.end} * kernels::kPanelOutputs, piece.gate.outputs);
   for (std::uint32_t row = 0; row < piece.rows; ++row) {
     const std::size_t at = row * args.y_stride + first;
     kernels.silu_multiply(gate + at, up + at, last - first, gate + at);
@@ -115,7 +118,8 @@ void ExpertBatch::each_tile(StageContext& context, Body&& body) {
   }
 }
 
-void ExpertBatch::run(StageContext& context, const kernels::KernelTable& kernels, std::span<const ExpertPiece> pieces) {
+void ExpertBatch::run(StageContext& context, const kernels::KernelTable& kernels,
+                      std::span<const ExpertPiece> pieces) {
   if (pieces.empty()) return;
   bases_.clear();
   std::uint32_t rows = 0;
@@ -126,16 +130,21 @@ void ExpertBatch::run(StageContext& context, const kernels::KernelTable& kernels
   assert(rows <= rows_);
 
   cut(context, pieces, [](const ExpertPiece& piece) {
-    return Work{piece.gate.panels(), std::uint64_t{2} * kernels::kPanelOutputs * piece.gate.inputs * piece.rows};
+    return Work{piece.gate.panels(),
+                std::uint64_t{2} * kernels::kPanelOutputs * piece.gate.inputs * piece.rows};
   });
   each_tile(context, [&](const Tile& tile) { gate_and_up(kernels, pieces[tile.piece], tile); });
 
   if (integer_weights(pieces.front())) {
-    cut(context, pieces, [](const ExpertPiece& piece) { return Work{piece.rows, std::uint64_t{8} * piece.down.inputs}; });
+    cut(context, pieces, [](const ExpertPiece& piece) {
+      return Work{piece.rows, std::uint64_t{8} * piece.down.inputs};
+    });
     each_tile(context, [&](const Tile& tile) {
       const std::uint32_t inputs = pieces[tile.piece].down.inputs;
-      const float* from = gate_ + std::size_t{bases_[tile.piece]} * widest_ + std::size_t{tile.begin} * inputs;
-      kernels.quantize_rows(from, inputs, tile.end - tile.begin, inputs, quantized_of(tile.piece), tile.begin);
+      const float* from =
+          gate_ + std::size_t{bases_[tile.piece]} * widest_ + std::size_t{tile.begin} * inputs;
+      kernels.quantize_rows(from, inputs, tile.end - tile.begin, inputs, quantized_of(tile.piece),
+                            tile.begin);
     });
   }
 

@@ -6,11 +6,10 @@
 // on how rows were cut into pieces or panels into tiles.
 #pragma once
 
+#include <colibri/stage.hpp>
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include <colibri/stage.hpp>
 
 #include "kernels/kernel_table.hpp"
 #include "stages/memory_cursor.hpp"
@@ -24,7 +23,7 @@ struct ExpertPiece {
   const std::uint32_t* row_index = nullptr;  // [rows] step rows; null: rows first_row, first_row + 1, ...
   std::uint32_t first_row = 0;               // when row_index is null
   std::uint32_t rows = 0;
-  float* out = nullptr;                      // [rows, hidden]
+  float* out = nullptr;  // [rows, hidden]
 };
 
 class ExpertBatch {

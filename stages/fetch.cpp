@@ -13,12 +13,11 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <colibri/services.hpp>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "io/read/fault_backend.hpp"
 #include "io/read/read_backend.hpp"
@@ -40,21 +39,51 @@ constexpr PortInfo kOutputs[] = {
     {"spent", MessageType::hint, "hint batches that were read, for reuse", false},
 };
 constexpr ParamInfo kParams[] = {
-    {.name = "backend", .type = ParamType::choice, .unit = "", .default_value = "auto",
-     .choices = "auto|io_uring|pread", .help = "how reads are issued; auto: io_uring, else a pool of threads"},
-    {.name = "direct", .type = ParamType::choice, .unit = "", .default_value = "auto", .choices = "auto|on|off",
+    {.name = "backend",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "auto",
+     .choices = "auto|io_uring|pread",
+     .help = "how reads are issued; auto: io_uring, else a pool of threads"},
+    {.name = "direct",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "auto",
+     .choices = "auto|on|off",
      .help = "O_DIRECT; auto: on where the file system takes it"},
-    {.name = "lanes", .type = ParamType::integer, .unit = "", .default_value = "auto", .minimum = 1, .maximum = 256,
-     .allow_auto = true, .help = "reads in flight at a time; auto: 16 with io_uring, 8 with pread"},
-    {.name = "inflight_bytes", .type = ParamType::bytes, .unit = "bytes", .default_value = "64MiB", .minimum = 4096,
+    {.name = "lanes",
+     .type = ParamType::integer,
+     .unit = "",
+     .default_value = "auto",
+     .minimum = 1,
+     .maximum = 256,
+     .allow_auto = true,
+     .help = "reads in flight at a time; auto: 16 with io_uring, 8 with pread"},
+    {.name = "inflight_bytes",
+     .type = ParamType::bytes,
+     .unit = "bytes",
+     .default_value = "64MiB",
+     .minimum = 4096,
      .help = "bytes being read at a time; also sets how many transit slots are kept free"},
-    {.name = "read_bytes", .type = ParamType::bytes, .unit = "bytes", .default_value = "1MiB", .minimum = 4096,
+    {.name = "read_bytes",
+     .type = ParamType::bytes,
+     .unit = "bytes",
+     .default_value = "1MiB",
+     .minimum = 4096,
      .help = "longer records are read in pieces of this size"},
-    {.name = "hints", .type = ParamType::boolean, .unit = "", .default_value = "true",
+    {.name = "hints",
+     .type = ParamType::boolean,
+     .unit = "",
+     .default_value = "true",
      .help = "reads ahead what the predictor names; false: demands only"},
-    {.name = "deadline_ms", .type = ParamType::integer, .unit = "ms", .default_value = "30000", .minimum = 10,
+    {.name = "deadline_ms",
+     .type = ParamType::integer,
+     .unit = "ms",
+     .default_value = "30000",
+     .minimum = 10,
      .maximum = 86'400'000,
-     .help = "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
+     .help =
+         "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"demands_total", "records demanded: distinct experts over all visits"},
@@ -85,7 +114,8 @@ class Fetch final : public Stage {
     const SlotRegion& region = services_->slots;
     experts_ = spec.num_experts;
     moe_layers_.clear();
-    for (std::uint32_t layer = spec.next_moe_layer(0); layer < spec.num_layers(); layer = spec.next_moe_layer(layer + 1)) {
+    for (std::uint32_t layer = spec.next_moe_layer(0); layer < spec.num_layers();
+         layer = spec.next_moe_layer(layer + 1)) {
       moe_layers_.push_back(layer);
     }
     known_.assign(services_->steps.size(), {});
@@ -118,7 +148,9 @@ class Fetch final : public Stage {
     options.faults = services_->read_faults;
     arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), region.slots);
     if (services_->log) {
-      options.log = [arrivals = arrivals_, log = services_->log](std::string line) { arrivals->say(log, std::move(line)); };
+      options.log = [arrivals = arrivals_, log = services_->log](std::string line) {
+        arrivals->say(log, std::move(line));
+      };
     }
     // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
     auto deliver = [arrivals = arrivals_, container = services_->container->weak_from_this().lock()](
@@ -159,9 +191,10 @@ class Fetch final : public Stage {
       // The kernel may still write into the slots: neither they nor the backend may be freed, ever.
       arrivals_->close();
       services_->leak_slots();
-      services_->fail_job(Status(ErrorCode::timeout, "reads have not ended " + std::to_string(deadline_.count()) +
-                                                         " ms after the last step; the drive hangs: check it with "
-                                                         "`dmesg`, then start again"));
+      services_->fail_job(
+          Status(ErrorCode::timeout, "reads have not ended " + std::to_string(deadline_.count()) +
+                                         " ms after the last step; the drive hangs: check it with "
+                                         "`dmesg`, then start again"));
       static_cast<void>(backend_.release());
     }
     backend_.reset();
@@ -196,15 +229,17 @@ class Fetch final : public Stage {
     return newer_step;
   }
 
-  // A slot comes back from where its record went. Anything else means edges that bypass the stage that copied it.
+  // A slot comes back from where its record went. Anything else means edges that bypass the stage that copied
+  // it.
   void released(std::uint32_t slot) {
     if (slot < table_->size() && table_->slot(slot).leases > 0) {
       table_->release(slot);
       return;
     }
-    services_->fail_job(Status(ErrorCode::invalid_input,
-                               "a slot came back to " + std::string(context_->name()) + " that it has not lent: " +
-                                   std::to_string(slot) + "; let slots return by the stages that records passed"));
+    services_->fail_job(
+        Status(ErrorCode::invalid_input, "a slot came back to " + std::string(context_->name()) +
+                                             " that it has not lent: " + std::to_string(slot) +
+                                             "; let slots return by the stages that records passed"));
   }
 
   void demanded(const Message& message, Emitter& out) {
@@ -264,13 +299,19 @@ class Fetch final : public Stage {
 
   // Says that a demand cannot be met; no slot goes with it, and compute passes the error on to the rows.
   static void refuse(const Pending& demand, const Status& error, Emitter& out) {
-    out.emit(kExperts, {.type = MessageType::expert, .first = demand.expert, .count = SlotTable::kNone,
-                        .object = demand.visit, .error = new Status(error)});
+    out.emit(kExperts, {.type = MessageType::expert,
+                        .first = demand.expert,
+                        .count = SlotTable::kNone,
+                        .object = demand.visit,
+                        .error = new Status(error)});
   }
 
   void hand_out(Visit& visit, std::uint32_t expert, std::uint32_t index, Emitter& out) {
     const SlotRegion& region = services_->slots;
-    out.emit(kExperts, {.type = MessageType::expert, .first = expert, .count = index, .object = &visit,
+    out.emit(kExperts, {.type = MessageType::expert,
+                        .first = expert,
+                        .count = index,
+                        .object = &visit,
                         .data = region.base + region.stride * index});
   }
 
@@ -303,9 +344,9 @@ class Fetch final : public Stage {
     waiters.clear();
   }
 
-  // Fails the demands of reads past their deadline. Their slots stay taken until their completions arrive: the
-  // drive may still write into them. A read that waits behind others for its turn is not late by itself, so
-  // the deadline starts anew with each completion.
+  // Fails the demands of reads past their deadline. Their slots stay taken until their completions arrive:
+  // the drive may still write into them. A read that waits behind others for its turn is not late by itself,
+  // so the deadline starts anew with each completion.
   void check_deadlines(Emitter& out) {
     watch_->tick_taken();
     const Clock::time_point now = Clock::now();
@@ -322,8 +363,8 @@ class Fetch final : public Stage {
     }
   }
 
-  // With no slot free, none leased, and no read in flight but those past their deadline, demands have nothing to
-  // wait for.
+  // With no slot free, none leased, and no read in flight but those past their deadline, demands have nothing
+  // to wait for.
   void refuse_hopeless(Emitter& out) {
     if (overdue_slots_ == 0 || in_flight_ > overdue_slots_) return;
     std::uint32_t overdue = 0;
@@ -340,16 +381,18 @@ class Fetch final : public Stage {
 
   Status overdue_error(std::uint32_t index) const {
     const std::uint32_t record = table_->slot(index).record;
-    const ExpertRecord place = services_->container->record(moe_layers_[table_->layer_of(record)], record % experts_);
-    return Status(ErrorCode::timeout, "the drive has not answered a read in " + std::to_string(deadline_.count()) +
-                                          " ms: " + services_->container->expert_files()[place.file].string() +
-                                          ", offset " + std::to_string(place.offset) +
-                                          "; check the drive with `dmesg`, or raise deadline_ms")
+    const ExpertRecord place =
+        services_->container->record(moe_layers_[table_->layer_of(record)], record % experts_);
+    return Status(ErrorCode::timeout,
+                  "the drive has not answered a read in " + std::to_string(deadline_.count()) +
+                      " ms: " + services_->container->expert_files()[place.file].string() + ", offset " +
+                      std::to_string(place.offset) + "; check the drive with `dmesg`, or raise deadline_ms")
         .at(name_of(record));
   }
 
   std::string name_of(std::uint32_t record) const {
-    return "layer " + std::to_string(moe_layers_[table_->layer_of(record)]) + ", expert " + std::to_string(record % experts_);
+    return "layer " + std::to_string(moe_layers_[table_->layer_of(record)]) + ", expert " +
+           std::to_string(record % experts_);
   }
 
   // Hints for visits whose demands have all arrived are worth no more: those not read are forgotten, those in
@@ -388,8 +431,9 @@ class Fetch final : public Stage {
   // True when the hint's own visit has demanded the record: it is being served, or was, and a read for the
   // hint would be the second one for this visit.
   bool demanded_already(const Hint& hint) const {
-    return std::any_of(demanded_keys_.begin(), demanded_keys_.end(),
-                       [&hint](const std::vector<std::uint64_t>& keys) { return keys[hint.record] == hint.key; });
+    return std::any_of(
+        demanded_keys_.begin(), demanded_keys_.end(),
+        [&hint](const std::vector<std::uint64_t>& keys) { return keys[hint.record] == hint.key; });
   }
 
   void issue_reads(Emitter& out) {
@@ -477,26 +521,29 @@ class Fetch final : public Stage {
   const Services* services_ = nullptr;
   std::uint32_t experts_ = 0;
   bool use_hints_ = true;
-  std::vector<std::uint32_t> moe_layers_;          // [ordinals] layer index
+  std::vector<std::uint32_t> moe_layers_;  // [ordinals] layer index
   std::unique_ptr<SlotTable> table_;
   std::unique_ptr<ReadBackend> backend_;
   std::shared_ptr<ReadArrivals> arrivals_;
   std::unique_ptr<ReadWatch> watch_;
-  FixedRing<Pending> pending_;                     // demands without a slot, oldest first
-  HintList hints_;                                 // not yet read
-  std::vector<std::vector<Pending>> waiting_;      // [slots] demands that wait for the read into the slot
-  std::vector<Clock::time_point> submitted_;       // [slots] when the read into it was
-  std::vector<std::uint8_t> overdue_;              // [slots] its read is past the deadline and not completed
+  FixedRing<Pending> pending_;                 // demands without a slot, oldest first
+  HintList hints_;                             // not yet read
+  std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
+  std::vector<Clock::time_point> submitted_;   // [slots] when the read into it was
+  std::vector<std::uint8_t> overdue_;          // [slots] its read is past the deadline and not completed
   std::uint32_t overdue_slots_ = 0;
-  std::uint32_t in_flight_ = 0;                    // reads submitted and not completed
+  std::uint32_t in_flight_ = 0;  // reads submitted and not completed
   Clock::time_point last_arrival_;
   std::chrono::milliseconds deadline_{};
-  std::vector<std::vector<std::uint64_t>> demanded_keys_;  // [steps in flight][records] visit that demanded it last
-  std::vector<std::uint64_t> last_key_;            // [records] visit that the record was last read for
-  std::vector<std::uint64_t> known_;               // [steps in flight] last visit whose demands have all arrived
+  std::vector<std::vector<std::uint64_t>>
+      demanded_keys_;                    // [steps in flight][records] visit that demanded it last
+  std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for
+  std::vector<std::uint64_t> known_;     // [steps in flight] last visit whose demands have all arrived
   Counter *demands_ = nullptr, *hits_ = nullptr, *reads_ = nullptr, *bytes_read_ = nullptr;
-  Counter *distinct_bytes_ = nullptr, *failed_reads_ = nullptr, *hint_reads_ = nullptr, *useful_hints_ = nullptr;
-  Counter *late_hints_ = nullptr, *wasted_hint_bytes_ = nullptr, *resident_ = nullptr, *peak_pending_ = nullptr;
+  Counter *distinct_bytes_ = nullptr, *failed_reads_ = nullptr, *hint_reads_ = nullptr,
+          *useful_hints_ = nullptr;
+  Counter *late_hints_ = nullptr, *wasted_hint_bytes_ = nullptr, *resident_ = nullptr,
+          *peak_pending_ = nullptr;
 };
 
 }  // namespace

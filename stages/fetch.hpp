@@ -1,9 +1,8 @@
 // fetch: owns the page table and the slots; reads every record once per visit.
 #pragma once
 
-#include <memory>
-
 #include <colibri/registry.hpp>
+#include <memory>
 
 namespace colibri {
 

@@ -6,11 +6,10 @@
 #include "stages/predict.hpp"
 
 #include <algorithm>
+#include <colibri/services.hpp>
 #include <cstring>
 #include <numeric>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/dense_weights.hpp"
 #include "stages/tiling.hpp"
@@ -25,7 +24,10 @@ constexpr PortInfo kOutputs[] = {
     {"hints", MessageType::hint, "experts of the next MoE layer, likeliest first"},
 };
 constexpr ParamInfo kParams[] = {
-    {.name = "method", .type = ParamType::choice, .unit = "", .default_value = "next_router",
+    {.name = "method",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "next_router",
      .choices = "none|next_router",
      .help = "next_router: the next layer's norm and router on this layer's residual; none: no hints"},
 };
@@ -80,11 +82,13 @@ class Predict final : public Stage {
     batch.target_layer = spec.next_moe_layer(batch.layer + 1);
     const DenseLayer& layer = services_->dense->layers[batch.target_layer];
     const kernels::KernelTable& table = *services_->kernels;
-    const std::size_t tiles = tiles_for(batch.rows, std::uint64_t{hidden_} * (experts_ + 8), context_->workers());
+    const std::size_t tiles =
+        tiles_for(batch.rows, std::uint64_t{hidden_} * (experts_ + 8), context_->workers());
     context_->parallel(tiles, [&](std::size_t tile) {
       const auto [begin, end] = tile_range(batch.rows, tiles, tile);
       for (std::size_t row = begin; row < end; ++row) {
-        table.rms_norm(batch.residual + row * hidden_, layer.ffn_norm, spec.rms_norm_eps, hidden_, normed_ + row * hidden_);
+        table.rms_norm(batch.residual + row * hidden_, layer.ffn_norm, spec.rms_norm_eps, hidden_,
+                       normed_ + row * hidden_);
       }
       kernels::MatmulArgs args;
       args.weights = layer.router;
@@ -121,7 +125,8 @@ class Predict final : public Stage {
     std::sort(batch.experts, batch.experts + batch.expert_count, [this](std::uint32_t a, std::uint32_t b) {
       return miss_[a] != miss_[b] ? miss_[a] < miss_[b] : a < b;
     });
-    for (std::uint32_t i = 0; i < batch.expert_count; ++i) batch.probabilities[i] = 1.0F - miss_[batch.experts[i]];
+    for (std::uint32_t i = 0; i < batch.expert_count; ++i)
+      batch.probabilities[i] = 1.0F - miss_[batch.experts[i]];
   }
 
   StageContext* context_ = nullptr;

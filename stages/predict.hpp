@@ -1,9 +1,8 @@
 // predict: guesses which experts the next MoE layer will need.
 #pragma once
 
-#include <memory>
-
 #include <colibri/registry.hpp>
+#include <memory>
 
 namespace colibri {
 

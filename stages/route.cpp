@@ -6,11 +6,10 @@
 #include "stages/route.hpp"
 
 #include <algorithm>
+#include <colibri/services.hpp>
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/dense_weights.hpp"
 #include "stages/tiling.hpp"
@@ -20,11 +19,12 @@ namespace {
 
 constexpr PortInfo kInputs[] = {
     {"spent", MessageType::hint, "hint batches that come back for reuse", false, false, true},
-    {"waves", MessageType::wave, "waves whose attention is done in a MoE layer", true, false, false, "attended"},
+    {"waves", MessageType::wave, "waves whose attention is done in a MoE layer", true, false, false,
+     "attended"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"waves", MessageType::wave, "the same waves, to be held until their experts are computed", true, false, false,
-     "routed"},
+    {"waves", MessageType::wave, "the same waves, to be held until their experts are computed", true, false,
+     false, "routed"},
     {"demand", MessageType::demand, "experts that a wave is the first of its step to need"},
     {"visits", MessageType::visit, "complete visits: the rows of every expert of the step"},
     {"residual", MessageType::residual_copy, "copies of the residual stream, for a predictor", false},
@@ -80,7 +80,8 @@ class Route final : public Stage {
     send_residual(wave, out);
     out.emit(kWaves, {.type = MessageType::wave, .object = &wave});
     if (added > 0 || last) {
-      out.emit(kDemand, {.type = MessageType::demand, .last = last, .first = first, .count = added, .object = &visit});
+      out.emit(kDemand,
+               {.type = MessageType::demand, .last = last, .first = first, .count = added, .object = &visit});
     }
     if (last) {
       sort_rows(visit);
@@ -112,7 +113,8 @@ class Route final : public Stage {
         float* normed = step.normed + row * hidden_;
         table.rms_norm(step.residual + row * hidden_, layer.ffn_norm, spec.rms_norm_eps, hidden_, normed);
         if (step.normed_quantized.values != nullptr) {
-          table.quantize_rows(normed, hidden_, 1, hidden_, step.normed_quantized, static_cast<std::uint32_t>(row));
+          table.quantize_rows(normed, hidden_, 1, hidden_, step.normed_quantized,
+                              static_cast<std::uint32_t>(row));
         }
       }
       kernels::MatmulArgs logits;
@@ -132,8 +134,9 @@ class Route final : public Stage {
     Step& step = *wave.step;
     std::uint32_t* picks = step.picks + row * picks_;
     float* weights = step.pick_weights + row * picks_;
-    if (kernels::route_row(*services_->kernels, services_->plan.spec->router, step.router_logits + row * experts_,
-                           layer.router_selection_bias, scratch, picks, weights)) {
+    if (kernels::route_row(*services_->kernels, services_->plan.spec->router,
+                           step.router_logits + row * experts_, layer.router_selection_bias, scratch, picks,
+                           weights)) {
       return;
     }
     // The row still goes through the layers, with the first experts at weight 0; its result is an error.
@@ -142,9 +145,9 @@ class Route final : public Stage {
       weights[k] = 0.0F;
     }
     if (step.row_status[row].is_ok()) {
-      step.row_status[row] = Status(ErrorCode::corrupt, "the router gave a value that is not finite, in layer " +
-                                                            std::to_string(wave.layer) +
-                                                            "; check the model with `colibri verify`");
+      step.row_status[row] = Status(
+          ErrorCode::corrupt, "the router gave a value that is not finite, in layer " +
+                                  std::to_string(wave.layer) + "; check the model with `colibri verify`");
     }
   }
 
@@ -163,7 +166,8 @@ class Route final : public Stage {
     const Step& step = *wave.step;
     std::uint8_t* seen = seen_of(visit);
     std::uint32_t pending = 0;
-    for (std::size_t pick = std::size_t{wave.row_begin} * picks_; pick < std::size_t{wave.row_end} * picks_; ++pick) {
+    for (std::size_t pick = std::size_t{wave.row_begin} * picks_; pick < std::size_t{wave.row_end} * picks_;
+         ++pick) {
       const std::uint32_t expert = step.picks[pick];
       // cursor_ marks experts already counted for this wave.
       if (cursor_[expert] == wave_mark_) continue;
@@ -235,10 +239,10 @@ class Route final : public Stage {
   std::size_t scratch_stride_ = 0;
   std::uint64_t next_serial_ = 1;
   std::uint64_t wave_mark_ = 1;
-  std::vector<std::uint8_t> turn_;            // [steps] which of a step's visits comes next, or is being routed
-  std::vector<std::uint8_t> seen_;            // [steps, 2, experts] already demanded in the visit
-  std::vector<std::uint64_t> cursor_;         // [experts] last wave mark that picked the expert
-  std::vector<std::uint32_t> next_place_;     // [experts] counting sort
+  std::vector<std::uint8_t> turn_;         // [steps] which of a step's visits comes next, or is being routed
+  std::vector<std::uint8_t> seen_;         // [steps, 2, experts] already demanded in the visit
+  std::vector<std::uint64_t> cursor_;      // [experts] last wave mark that picked the expert
+  std::vector<std::uint32_t> next_place_;  // [experts] counting sort
   std::vector<HintBatch*> free_batches_;
   Counter *rows_ = nullptr, *distinct_ = nullptr, *dropped_ = nullptr;
 };

@@ -1,9 +1,8 @@
 // route: the exact router. For each wave the picks, their weights and what must be read.
 #pragma once
 
-#include <memory>
-
 #include <colibri/registry.hpp>
+#include <memory>
 
 namespace colibri {
 

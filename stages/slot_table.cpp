@@ -14,8 +14,13 @@ constexpr double kReplaceFactor = 1.05;
 }  // namespace
 
 SlotTable::SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, std::uint32_t transit)
-    : experts_(experts), slots_(slots), slot_of_(std::size_t{layers} * experts, kNone), quota_(layers),
-      resident_slots_(layers), uses_(std::size_t{layers} * experts), visits_(layers) {
+    : experts_(experts),
+      slots_(slots),
+      slot_of_(std::size_t{layers} * experts, kNone),
+      quota_(layers),
+      resident_slots_(layers),
+      uses_(std::size_t{layers} * experts),
+      visits_(layers) {
   assert(slots >= transit && layers >= 1 && (transit >= 1 || slots >= layers * experts));
   free_.reserve(slots);
   for (std::uint32_t slot = slots; slot-- > 0;) free_.push_back(slot);
@@ -91,7 +96,8 @@ std::uint32_t SlotTable::worst_resident(std::uint32_t layer) const noexcept {
   std::uint32_t worst = kNone;
   for (const std::uint32_t index : resident_slots_[layer]) {
     if (slots_[index].leases > 0) continue;
-    if (worst == kNone || probability(slots_[index].record) < probability(slots_[worst].record)) worst = index;
+    if (worst == kNone || probability(slots_[index].record) < probability(slots_[worst].record))
+      worst = index;
   }
   return worst;
 }

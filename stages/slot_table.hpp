@@ -4,8 +4,8 @@
 // holds a record. After its last lease ends, a record either stays (its layer is below its
 // quota, or it is likelier to be used at the next visit than the layer's worst resident,
 // which then goes) or is dropped: bypass. `transit` slots are never given to residents, and
-// residents and hints together always leave one slot: a demand can always make progress. No global LRU: over a cyclic layer order its hit rate
-// is near zero.
+// residents and hints together always leave one slot: a demand can always make progress.
+// No global LRU: over a cyclic layer order its hit rate is near zero.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class SlotTable {
     std::uint32_t record = kNone;  // moe ordinal * experts + expert
     State state = State::free;
     std::uint32_t leases = 0;
-    bool resident = false;         // counted in its layer's quota
-    bool hinted = false;           // read for a hint whose visit has not passed; not evictable
-    bool used = false;             // leased at least once since it was read
-    std::uint64_t visit = 0;       // key of the visit it was read for
+    bool resident = false;    // counted in its layer's quota
+    bool hinted = false;      // read for a hint whose visit has not passed; not evictable
+    bool used = false;        // leased at least once since it was read
+    std::uint64_t visit = 0;  // key of the visit it was read for
   };
 
   // layers: number of MoE layers. slots >= transit >= 1; transit may be 0 when every record has a slot.
@@ -80,14 +80,14 @@ class SlotTable {
   std::uint32_t experts_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> slot_of_;               // [records]
-  std::vector<std::uint32_t> quota_;                 // [layers]
+  std::vector<std::uint32_t> slot_of_;                      // [records]
+  std::vector<std::uint32_t> quota_;                        // [layers]
   std::vector<std::vector<std::uint32_t>> resident_slots_;  // [layers]
   std::uint32_t residents_ = 0;
   std::uint32_t hinted_ = 0;
-  bool keeps_one_ = true;                            // one slot is for demands only
-  std::vector<float> uses_;                          // [records] decayed
-  std::vector<float> visits_;                        // [layers] decayed
+  bool keeps_one_ = true;      // one slot is for demands only
+  std::vector<float> uses_;    // [records] decayed
+  std::vector<float> visits_;  // [layers] decayed
 };
 
 }  // namespace colibri

@@ -16,11 +16,14 @@ inline constexpr std::uint64_t kTileMultiplyAdds = 400'000;
 
 // Number of tiles for `items` equal pieces of `multiply_adds_per_item` each, at most `items`,
 // at most four a worker.
-inline std::size_t tiles_for(std::size_t items, std::uint64_t multiply_adds_per_item, std::uint32_t workers) noexcept {
+inline std::size_t tiles_for(std::size_t items, std::uint64_t multiply_adds_per_item,
+                             std::uint32_t workers) noexcept {
   if (items <= 1 || workers <= 1) return std::min<std::size_t>(items, 1);
-  const std::uint64_t total = static_cast<std::uint64_t>(items) * std::max<std::uint64_t>(multiply_adds_per_item, 1);
+  const std::uint64_t total =
+      static_cast<std::uint64_t>(items) * std::max<std::uint64_t>(multiply_adds_per_item, 1);
   const std::uint64_t worth = total / kTileMultiplyAdds;
-  return static_cast<std::size_t>(std::clamp<std::uint64_t>(worth, 1, std::min<std::uint64_t>(items, std::uint64_t{4} * workers)));
+  return static_cast<std::size_t>(
+      std::clamp<std::uint64_t>(worth, 1, std::min<std::uint64_t>(items, std::uint64_t{4} * workers)));
 }
 
 struct TileRange {

@@ -8,10 +8,9 @@
 
 #include <cassert>
 #include <charconv>
+#include <colibri/services.hpp>
 #include <cstring>
 #include <vector>
-
-#include <colibri/services.hpp>
 
 #include "stages/tiling.hpp"
 
@@ -27,10 +26,20 @@ constexpr PortInfo kOutputs[] = {
     {"released", MessageType::slot, "slots whose lease ended"},
 };
 constexpr ParamInfo kParams[] = {
-    {.name = "mode", .type = ParamType::choice, .unit = "", .default_value = "handover", .choices = "handover|copy",
-     .help = "handover: compute reads the slot itself; copy: into staging memory, and the slot is free at once"},
-    {.name = "staging", .type = ParamType::integer, .unit = "records", .default_value = "4", .minimum = 1,
-     .maximum = 4096, .help = "records of staging memory in copy mode"},
+    {.name = "mode",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "handover",
+     .choices = "handover|copy",
+     .help =
+         "handover: compute reads the slot itself; copy: into staging memory, and the slot is free at once"},
+    {.name = "staging",
+     .type = ParamType::integer,
+     .unit = "records",
+     .default_value = "4",
+     .minimum = 1,
+     .maximum = 4096,
+     .help = "records of staging memory in copy mode"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"handed_over_total", "records whose slot was handed on"},
@@ -46,7 +55,8 @@ class Transfer final : public Stage {
     context_ = &context;
     record_bytes_ = context.services().container->layout().record_bytes;
     if (context.text("mode") == "copy") {
-      for (std::uint32_t i = static_cast<std::uint32_t>(context.integer("staging")); i-- > 0;) free_.push_back(i);
+      for (std::uint32_t i = static_cast<std::uint32_t>(context.integer("staging")); i-- > 0;)
+        free_.push_back(i);
     }
     handed_over_ = context.counter("handed_over_total");
     copied_bytes_ = context.counter("copied_bytes_total");

@@ -1,9 +1,8 @@
 // transfer: brings a record to the memory of the stage that computes with it.
 #pragma once
 
-#include <memory>
-
 #include <colibri/registry.hpp>
+#include <memory>
 
 namespace colibri {
 

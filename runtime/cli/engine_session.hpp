@@ -21,8 +21,8 @@ class EngineSession {
   // Asked before weights are read: what else the verb has to refuse.
   using Check = std::function<Status(const Container&)>;
 
-  // Reports every problem of the pipeline on the console; the status then only says how many. `files` are those
-  // of the verb; the profile is added to them, and all are checked against each other (job_files.hpp).
+  // Reports every problem of the pipeline on the console; the status then only says how many. `files` are
+  // those of the verb; the profile is added to them, and all are checked against each other (job_files.hpp).
   static Result<std::unique_ptr<EngineSession>> open(const std::string& model, const PipelineFlags& flags,
                                                      VerbContext& context, std::vector<JobFile> files = {},
                                                      Check before_loading = {});

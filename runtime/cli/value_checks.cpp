@@ -20,6 +20,8 @@ std::string check_is_unsigned(const std::string& text) {
   return "expected an integer from 0 to 18446744073709551615: " + text;
 }
 
-std::string check_not_empty(const std::string& text) { return text.empty() ? "expected a text that is not empty" : ""; }
+std::string check_not_empty(const std::string& text) {
+  return text.empty() ? "expected a text that is not empty" : "";
+}
 
 }  // namespace colibri::cli

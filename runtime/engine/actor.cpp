@@ -12,8 +12,9 @@ namespace {
 constexpr int kCallsPerRun = 32;
 
 std::uint64_t now_ns() noexcept {
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
 }
 
 // Messages that nobody will see any more: what belongs to its receiver goes with them.
@@ -27,16 +28,22 @@ void discard(const Message& message) {
 
 Actor::Actor(std::string name, const StageInfo& info, std::unique_ptr<Stage> stage, Executor& executor,
              std::uint32_t completion_capacity)
-    : name_(std::move(name)), info_(info), stage_(std::move(stage)), executor_(executor), inputs_(info.inputs.size()),
-      next_edge_(info.inputs.size()), outputs_(info.outputs.size()), completions_(completion_capacity) {}
+    : name_(std::move(name)),
+      info_(info),
+      stage_(std::move(stage)),
+      executor_(executor),
+      inputs_(info.inputs.size()),
+      next_edge_(info.inputs.size()),
+      outputs_(info.outputs.size()),
+      completions_(completion_capacity) {}
 
 void Actor::wake(bool foreign) {
   if (!scheduled_.exchange(true, std::memory_order_seq_cst)) executor_.schedule(*this, foreign);
 }
 
 void Actor::run() {
-  // The executor's own ordering is invisible to a thread sanitizer, so it is stated here: the load and the exchange
-  // order what waking threads did before this run; the turn, what the run before did.
+  // The executor's own ordering is invisible to a thread sanitizer, so it is stated here: the load and the
+  // exchange order what waking threads did before this run; the turn, what the run before did.
   static_cast<void>(scheduled_.load(std::memory_order_acquire));
   scheduled_.exchange(false, std::memory_order_seq_cst);
   const std::uint32_t turn = turn_.load(std::memory_order_acquire);
@@ -99,7 +106,8 @@ bool Actor::step() {
     stage_->end_of_input(*this);
     // Stages on a cycle end when they say so; all others with their inputs.
     bool feeds_back = false;
-    for (const PortInfo& port : info_.inputs) feeds_back |= port.feedback && port.type == MessageType::step_done;
+    for (const PortInfo& port : info_.inputs)
+      feeds_back |= port.feedback && port.type == MessageType::step_done;
     if (!feeds_back) end_requested_ = true;
     return true;
   }
@@ -123,7 +131,8 @@ bool Actor::next_message(Message& message) {
     message.port = kCompletionPort;
     return true;
   }
-  const std::size_t ports = blocked_ == Wait::none ? inputs_.size() : std::min<std::size_t>(blocked_port_, inputs_.size());
+  const std::size_t ports =
+      blocked_ == Wait::none ? inputs_.size() : std::min<std::size_t>(blocked_port_, inputs_.size());
   for (std::uint32_t port = 0; port < ports; ++port) {
     if (take_from(port, message)) return true;
   }
@@ -230,8 +239,9 @@ void Actor::emit(std::uint32_t output_port, const Message& message) {
   sent.sent_ns = now_ns();
   if (!edge->push(sent)) {
     if (on_failure_) {
-      on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent more than edge " + edge->name + " holds (" +
-                                                  std::to_string(edge->capacity()) + "); please report this"));
+      on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent more than edge " + edge->name +
+                                                  " holds (" + std::to_string(edge->capacity()) +
+                                                  "); please report this"));
     }
     return;
   }
@@ -260,8 +270,12 @@ std::string Actor::describe() const {
       if (edge->ended()) text += " (ended)";
     }
   }
-  static constexpr const char* kNames[] = {"", " waits for input", " waits for output space", " waits for an expert",
-                                           " waits for a device", " waits for memory"};
+  static constexpr const char* kNames[] = {"",
+                                           " waits for input",
+                                           " waits for output space",
+                                           " waits for an expert",
+                                           " waits for a device",
+                                           " waits for memory"};
   return text + kNames[static_cast<std::size_t>(blocked_)] + (ended() ? " ended" : "");
 }
 

@@ -9,13 +9,12 @@
 #include <array>
 #include <atomic>
 #include <boost/lockfree/queue.hpp>
+#include <colibri/stage.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <colibri/stage.hpp>
 
 #include "runtime/engine/edge.hpp"
 #include "runtime/engine/executor.hpp"
@@ -26,12 +25,12 @@ namespace colibri {
 class Actor final : private Emitter, private CompletionPort {
  public:
   struct Metrics {
-    Counter items;                                // messages handled; of a source: messages sent
+    Counter items;  // messages handled; of a source: messages sent
     Counter calls;
     Counter busy_ns;
     std::array<Counter, kWaitReasons> blocked_ns;  // by Wait
-    Histogram service;                            // of one call
-    Histogram queue;                              // from emit to delivery
+    Histogram service;                             // of one call
+    Histogram queue;                               // from emit to delivery
   };
 
   // completion_capacity: most messages that foreign threads have posted and the stage has not seen.
@@ -51,8 +50,8 @@ class Actor final : private Emitter, private CompletionPort {
   void after_last_run() const noexcept { static_cast<void>(turn_.load(std::memory_order_acquire)); }
   void wake(bool foreign);
   void run();
-  // Drops what lies in the inbox of an actor that ended, with what belongs to the receiver. Called by run, and
-  // when the pipeline goes.
+  // Drops what lies in the inbox of an actor that ended, with what belongs to the receiver. Called by run,
+  // and when the pipeline goes.
   void discard_inputs();
 
   Stage& stage() noexcept { return *stage_; }
@@ -87,19 +86,19 @@ class Actor final : private Emitter, private CompletionPort {
   const StageInfo& info_;
   const std::unique_ptr<Stage> stage_;
   Executor& executor_;
-  std::vector<std::vector<Edge*>> inputs_;   // [ports][edges]
-  std::vector<std::uint32_t> next_edge_;     // [ports] round robin
-  std::vector<Edge*> outputs_;               // [ports] null: not connected
+  std::vector<std::vector<Edge*>> inputs_;  // [ports][edges]
+  std::vector<std::uint32_t> next_edge_;    // [ports] round robin
+  std::vector<Edge*> outputs_;              // [ports] null: not connected
   boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
   std::atomic<bool> scheduled_{false};
-  std::atomic<std::uint32_t> turn_{0};       // orders one run after the other for memory
-  Wait blocked_ = Wait::none;                // what the stage answered last
-  std::uint32_t blocked_port_ = 0;           // ports below it are still served
-  bool batch_open_ = false;                  // the stage wants to be resumed when the inbox is empty
+  std::atomic<std::uint32_t> turn_{0};  // orders one run after the other for memory
+  Wait blocked_ = Wait::none;           // what the stage answered last
+  std::uint32_t blocked_port_ = 0;      // ports below it are still served
+  bool batch_open_ = false;             // the stage wants to be resumed when the inbox is empty
   bool end_requested_ = false;
   bool end_of_input_called_ = false;
   std::atomic<bool> ended_{false};
-  Wait accounted_ = Wait::none;              // reason of the blocked time that is running
+  Wait accounted_ = Wait::none;  // reason of the blocked time that is running
   std::uint64_t accounted_since_ = 0;
   std::function<void()> on_ended_;
   std::function<void(Status)> on_failure_;

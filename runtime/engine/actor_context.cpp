@@ -26,13 +26,23 @@ ParamValue value_of(const StageSpec& spec, const StageInfo& info, std::string_vi
 ActorContext::ActorContext(const StageSpec& spec, const StageInfo& info, const Services& services,
                            std::span<std::byte> memory, Executor& executor, std::uint32_t workers,
                            CompletionPort& completions)
-    : spec_(spec), info_(info), services_(services), memory_(memory), executor_(executor), workers_(workers),
-      completions_(completions), counters_(info.metrics.size()) {}
+    : spec_(spec),
+      info_(info),
+      services_(services),
+      memory_(memory),
+      executor_(executor),
+      workers_(workers),
+      completions_(completions),
+      counters_(info.metrics.size()) {}
 
-std::uint64_t ActorContext::integer(std::string_view param) const { return value_of(spec_, info_, param).integer; }
+std::uint64_t ActorContext::integer(std::string_view param) const {
+  return value_of(spec_, info_, param).integer;
+}
 double ActorContext::number(std::string_view param) const { return value_of(spec_, info_, param).number; }
 bool ActorContext::boolean(std::string_view param) const { return value_of(spec_, info_, param).boolean; }
-std::string_view ActorContext::text(std::string_view param) const { return effective_param(spec_, info_, param); }
+std::string_view ActorContext::text(std::string_view param) const {
+  return effective_param(spec_, info_, param);
+}
 bool ActorContext::is_auto(std::string_view param) const { return value_of(spec_, info_, param).is_auto; }
 
 Counter* ActorContext::counter(std::string_view metric) {
@@ -45,7 +55,8 @@ Counter* ActorContext::counter(std::string_view metric) {
 
 std::vector<std::pair<std::string, std::uint64_t>> ActorContext::metric_values() const {
   std::vector<std::pair<std::string, std::uint64_t>> values;
-  for (std::size_t i = 0; i < info_.metrics.size(); ++i) values.emplace_back(info_.metrics[i].name, counters_[i].get());
+  for (std::size_t i = 0; i < info_.metrics.size(); ++i)
+    values.emplace_back(info_.metrics[i].name, counters_[i].get());
   return values;
 }
 

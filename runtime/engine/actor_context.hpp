@@ -1,11 +1,10 @@
 // ActorContext: what a stage sees of the runtime. Parameters, memory, counters, threads.
 #pragma once
 
-#include <deque>
-#include <string>
-
 #include <colibri/services.hpp>
 #include <colibri/stage.hpp>
+#include <deque>
+#include <string>
 
 #include "runtime/engine/executor.hpp"
 #include "topology/pipeline_spec.hpp"
@@ -17,8 +16,9 @@ class Actor;
 class ActorContext final : public StageContext {
  public:
   // Everything passed must outlive the context. The spec was checked: parameters have valid texts.
-  ActorContext(const StageSpec& spec, const StageInfo& info, const Services& services, std::span<std::byte> memory,
-               Executor& executor, std::uint32_t workers, CompletionPort& completions);
+  ActorContext(const StageSpec& spec, const StageInfo& info, const Services& services,
+               std::span<std::byte> memory, Executor& executor, std::uint32_t workers,
+               CompletionPort& completions);
 
   std::string_view name() const override { return spec_.name; }
   const Services& services() const override { return services_; }

@@ -7,10 +7,9 @@
 
 #include <atomic>
 #include <boost/lockfree/spsc_queue.hpp>
+#include <colibri/messages.hpp>
 #include <cstdint>
 #include <string>
-
-#include <colibri/messages.hpp>
 
 namespace colibri {
 
@@ -28,7 +27,8 @@ class Edge {
   bool push(const Message& message) noexcept {
     if (level() >= capacity_ || !ring_.push(message)) return false;
     const std::uint32_t level = level_.fetch_add(1, std::memory_order_seq_cst) + 1;
-    if (level > high_water_.load(std::memory_order_relaxed)) high_water_.store(level, std::memory_order_relaxed);
+    if (level > high_water_.load(std::memory_order_relaxed))
+      high_water_.store(level, std::memory_order_relaxed);
     return true;
   }
   std::uint32_t room() const noexcept {

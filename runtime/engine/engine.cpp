@@ -1,6 +1,5 @@
-#include <colibri/engine.hpp>
-
 #include <chrono>
+#include <colibri/engine.hpp>
 #include <utility>
 
 #include "io/read/aligned_region.hpp"
@@ -74,7 +73,8 @@ Status Engine::State::allocate() {
   };
   COLIBRI_RETURN_IF_ERROR(make(static_pool, plan.static_bytes));
   COLIBRI_RETURN_IF_ERROR(make(kv_pool, plan.kv_pages * plan.kv_page_bytes));
-  COLIBRI_RETURN_IF_ERROR(make(step_pool, plan.inputs.in_flight * plan.step_bytes + plan.hint_batches * hint_batch_bytes(plan.inputs)));
+  COLIBRI_RETURN_IF_ERROR(make(step_pool, plan.inputs.in_flight * plan.step_bytes +
+                                              plan.hint_batches * hint_batch_bytes(plan.inputs)));
   COLIBRI_RETURN_IF_ERROR(make(scratch_pool, plan.scratch_bytes));
   return make(slots, plan.slots * plan.slot_bytes);
 }
@@ -108,9 +108,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model,
   }
   COLIBRI_ASSIGN_OR_RETURN(state->plan, plan_memory(*state->container, state->pipeline, *state->registry,
                                                     state->machine, resident_bytes()));
-  if (state->options.before_loading) COLIBRI_RETURN_IF_ERROR(state->options.before_loading(*state->container));
+  if (state->options.before_loading)
+    COLIBRI_RETURN_IF_ERROR(state->options.before_loading(*state->container));
   COLIBRI_RETURN_IF_ERROR(state->allocate());
-  COLIBRI_RETURN_IF_ERROR(state->container->read_dense(state->static_pool.bytes().first(state->container->dense_bytes())));
+  COLIBRI_RETURN_IF_ERROR(
+      state->container->read_dense(state->static_pool.bytes().first(state->container->dense_bytes())));
   COLIBRI_ASSIGN_OR_RETURN(state->dense, bind_dense_weights(*state->container, state->static_pool.data()));
   state->worker_slots = state->plan.inputs.threads;
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
@@ -119,7 +121,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model,
 Result<RunReport> Engine::run(const Job& job) {
   State& state = *state_;
   if (state.slots.data() == nullptr) {
-    return Status(ErrorCode::io, "the drive of the experts hung in an earlier job; check it with `dmesg` and open the model again");
+    return Status(
+        ErrorCode::io,
+        "the drive of the experts hung in an earlier job; check it with `dmesg` and open the model again");
   }
   StepPool pool(state.plan.inputs, state.plan.hint_batches, state.step_pool.bytes());
   Services services;
@@ -161,12 +165,15 @@ Result<RunReport> Engine::run(const Job& job) {
   if (job.stepped == nullptr) {
     state.worker_slots = pipeline->worker_slots();
     if (const std::size_t allowed = allowed_parallelism(); allowed < std::size_t{1} + state.worker_slots) {
-      state.log("tbb::global_control::max_allowed_parallelism is " + std::to_string(allowed) + ", the pipeline wants " +
-                std::to_string(1 + state.worker_slots) + "; it runs with fewer threads: raise the limit in the program");
+      state.log("tbb::global_control::max_allowed_parallelism is " + std::to_string(allowed) +
+                ", the pipeline wants " + std::to_string(1 + state.worker_slots) +
+                "; it runs with fewer threads: raise the limit in the program");
     }
   }
   const auto begin = std::chrono::steady_clock::now();
-  auto elapsed = [begin] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  auto elapsed = [begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
   COLIBRI_RETURN_IF_ERROR(pipeline->start());
   if (job.progress && job.stepped == nullptr) {
     while (!pipeline->wait_for(kProgressPeriod)) job.progress(state.report(*pipeline, elapsed()));
@@ -185,7 +192,8 @@ const MemoryPlan& Engine::plan() const noexcept { return state_->plan; }
 const kernels::KernelTable& Engine::kernels() const noexcept { return *state_->kernels; }
 std::uint32_t Engine::worker_slots() const noexcept { return state_->worker_slots; }
 
-Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline, const Registry& registry) {
+Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
+                              const Registry& registry) {
   COLIBRI_ASSIGN_OR_RETURN(const std::shared_ptr<const Container> container, Container::open(model));
   COLIBRI_ASSIGN_OR_RETURN(const Machine machine, read_machine());
   // The plan shown must be the plan of a run: the tokenizer is part of the process then.

@@ -15,7 +15,8 @@ class Executor {
   // outside the actor's placement.
   virtual void schedule(Actor& actor, bool foreign) = 0;
   // Calls body(object, tile) for all tiles on at most `workers` threads; returns when all are done.
-  virtual void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t), void* object) = 0;
+  virtual void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
+                        void* object) = 0;
 };
 
 }  // namespace colibri

@@ -31,7 +31,8 @@ std::vector<std::uint32_t> cpus_of(const StageSpec& stage, const Machine& machin
 MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batches) {
   MessageCredits credits{};
   auto set = [&credits](MessageType type, std::uint64_t count) {
-    credits[static_cast<std::size_t>(type)] = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kMaxCapacity));
+    credits[static_cast<std::size_t>(type)] =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kMaxCapacity));
   };
   const std::uint64_t waves = plan.wave_credits();
   const std::uint64_t visits = std::uint64_t{2} * plan.in_flight;
@@ -49,7 +50,8 @@ MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batche
 }
 
 Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, const Registry& registry,
-                                                  const Services& services, std::span<const std::uint64_t> stage_bytes,
+                                                  const Services& services,
+                                                  std::span<const std::uint64_t> stage_bytes,
                                                   std::span<std::byte> scratch, const Options& options) {
   std::unique_ptr<Pipeline> pipeline(new Pipeline);
   pipeline->stepped_ = options.stepped;
@@ -83,7 +85,8 @@ Status Pipeline::make_placements(const PipelineSpec& spec, const Services& servi
     placement.cpus = cpus;
     // More slots than the host allows would only make oneTBB print a warning; Engine tells who asks for more.
     const auto allowed = static_cast<std::uint32_t>(std::max<std::size_t>(allowed_parallelism(), 2) - 1);
-    placement.threads = std::min(allowed, cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size()));
+    placement.threads =
+        std::min(allowed, cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size()));
     wanted_slots_ += cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size());
     placement.name = cpus.empty() ? "default" : "stages." + spec.stages[i].name;
     placements_.push_back(std::make_unique<Placement>(std::move(placement)));
@@ -98,20 +101,26 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
   for (std::size_t i = 0; i < spec.stages.size(); ++i) {
     const StageSpec& stage = spec.stages[i];
     const StageKind* kind = registry.find(stage.kind);
-    if (kind == nullptr) return {ErrorCode::not_found, "unknown stage kind '" + stage.kind + "'; list them with `colibri inspect`"};
-    if (scratch.size() - used < stage_bytes[i]) return {ErrorCode::internal, "the scratch pool is smaller than planned"};
+    if (kind == nullptr)
+      return {ErrorCode::not_found,
+              "unknown stage kind '" + stage.kind + "'; list them with `colibri inspect`"};
+    if (scratch.size() - used < stage_bytes[i])
+      return {ErrorCode::internal, "the scratch pool is smaller than planned"};
     Member member;
     member.spec = &stage;
     member.executor = options.stepped != nullptr ? static_cast<Executor*>(options.stepped)
                                                  : placements_[placement_of_stage_[i]].get();
     // Reads outstanding, one post a source may wait for, and room to spare.
-    const std::uint64_t completions = std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaxCapacity);
+    const std::uint64_t completions =
+        std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaxCapacity);
     member.actor = std::make_unique<Actor>(stage.name, *kind->info, kind->create(), *member.executor,
                                            static_cast<std::uint32_t>(completions));
-    const std::uint32_t threads = options.stepped != nullptr ? 4 : placements_[placement_of_stage_[i]]->spec().threads;
+    const std::uint32_t threads =
+        options.stepped != nullptr ? 4 : placements_[placement_of_stage_[i]]->spec().threads;
     const std::uint32_t workers = std::min(stage.workers.value_or(threads), threads);
-    member.context = std::make_unique<ActorContext>(stage, *kind->info, services, scratch.subspan(used, stage_bytes[i]),
-                                                    *member.executor, workers, member.actor->completion_port());
+    member.context =
+        std::make_unique<ActorContext>(stage, *kind->info, services, scratch.subspan(used, stage_bytes[i]),
+                                       *member.executor, workers, member.actor->completion_port());
     used += stage_bytes[i];
     member.actor->on_ended([this] { actor_ended(); });
     member.actor->on_failure([this](Status status) { fail(std::move(status)); });
@@ -128,13 +137,15 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
   check_edge_capacities(spec, registry.infos(), credits, problems);
   COLIBRI_RETURN_IF_ERROR(problems.to_status());
   auto port_index = [](std::span<const PortInfo> ports, std::string_view name) {
-    const auto found = std::find_if(ports.begin(), ports.end(), [&](const PortInfo& port) { return port.name == name; });
+    const auto found =
+        std::find_if(ports.begin(), ports.end(), [&](const PortInfo& port) { return port.name == name; });
     return static_cast<std::uint32_t>(found - ports.begin());
   };
   for (const EdgeSpec& edge : spec.edges) {
     Member* from = find(edge.from_stage);
     Member* to = find(edge.to_stage);
-    if (from == nullptr || to == nullptr) return {ErrorCode::internal, "an edge names a stage that does not exist"};
+    if (from == nullptr || to == nullptr)
+      return {ErrorCode::internal, "an edge names a stage that does not exist"};
     const std::uint32_t output = port_index(from->actor->info().outputs, edge.from_port);
     const std::uint32_t input = port_index(to->actor->info().inputs, edge.to_port);
     if (output == from->actor->info().outputs.size() || input == to->actor->info().inputs.size()) {
@@ -158,7 +169,8 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
 }
 
 Pipeline::Member* Pipeline::find(std::string_view name) noexcept {
-  const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.spec->name == name; });
+  const auto found =
+      std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.spec->name == name; });
   return found == members_.end() ? nullptr : &*found;
 }
 
@@ -220,7 +232,8 @@ void Pipeline::stop() noexcept {
 }
 
 std::vector<StageReport> Pipeline::report() const {
-  static constexpr const char* kReasons[kWaitReasons] = {"", "input", "output_space", "expert", "device", "memory"};
+  static constexpr const char* kReasons[kWaitReasons] = {"",       "input",  "output_space",
+                                                         "expert", "device", "memory"};
   std::vector<StageReport> reports;
   for (const Member& member : members_) {
     const Actor::Metrics& metrics = member.actor->metrics();
@@ -241,7 +254,8 @@ std::vector<StageReport> Pipeline::report() const {
     report.queue_p99_seconds = seconds(metrics.queue.quantile(0.99));
     report.queue_max_seconds = seconds(metrics.queue.max());
     for (const auto& port : member.actor->inputs()) {
-      for (const Edge* edge : port) report.queue_high_water = std::max(report.queue_high_water, edge->high_water());
+      for (const Edge* edge : port)
+        report.queue_high_water = std::max(report.queue_high_water, edge->high_water());
     }
     report.metrics = member.context->metric_values();
     reports.push_back(std::move(report));

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <colibri/registry.hpp>
+#include <colibri/services.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -15,9 +17,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include <colibri/registry.hpp>
-#include <colibri/services.hpp>
 
 #include "runtime/engine/actor.hpp"
 #include "runtime/engine/actor_context.hpp"
@@ -42,7 +41,8 @@ class Pipeline {
 
   // scratch: memory for all stages, stage_bytes[i] for stage i. Everything passed must outlive the pipeline.
   static Result<std::unique_ptr<Pipeline>> build(const PipelineSpec& spec, const Registry& registry,
-                                                 const Services& services, std::span<const std::uint64_t> stage_bytes,
+                                                 const Services& services,
+                                                 std::span<const std::uint64_t> stage_bytes,
                                                  std::span<std::byte> scratch, const Options& options);
   ~Pipeline();  // stops
 
@@ -76,7 +76,8 @@ class Pipeline {
   Pipeline() = default;
   Status make_placements(const PipelineSpec& spec, const Services& services, const Options& options);
   Status make_actors(const PipelineSpec& spec, const Registry& registry, const Services& services,
-                     std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch, const Options& options);
+                     std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch,
+                     const Options& options);
   Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
   Member* find(std::string_view name) noexcept;
   void actor_ended();

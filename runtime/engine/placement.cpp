@@ -23,7 +23,8 @@ using Wake = tbb::flow::continue_msg;
 // Pins threads while they are in the arena.
 class PinObserver final : public tbb::task_scheduler_observer {
  public:
-  PinObserver(tbb::task_arena& arena, const std::vector<std::uint32_t>& cpus) : tbb::task_scheduler_observer(arena) {
+  PinObserver(tbb::task_arena& arena, const std::vector<std::uint32_t>& cpus)
+      : tbb::task_scheduler_observer(arena) {
     CPU_ZERO(&mask_);
     for (const std::uint32_t cpu : cpus) CPU_SET(cpu, &mask_);
     observe(true);
@@ -48,9 +49,9 @@ class PinObserver final : public tbb::task_scheduler_observer {
   cpu_set_t mask_{};
 };
 
-// Tiles that several threads share out: each takes the next one until none is left. `next` and `done` also state
-// the order of memory between the caller and the runners, which the scheduler's own synchronisation hides from
-// sanitizers.
+// Tiles that several threads share out: each takes the next one until none is left. `next` and `done` also
+// state the order of memory between the caller and the runners, which the scheduler's own synchronisation
+// hides from sanitizers.
 struct TileJob {
   std::size_t tiles;
   void (*body)(void*, std::size_t);
@@ -100,7 +101,8 @@ void call_in(tbb::task_arena& arena, Work&& work) {
 struct Placement::Node {
   Node(tbb::flow::graph& graph, Actor& actor)
       : run(graph, tbb::flow::serial, [&actor](const Wake&) { actor.run(); }),
-        gate(graph, tbb::flow::unlimited, [](const Wake&, tbb::flow::async_node<Wake, Wake>::gateway_type&) {}) {
+        gate(graph, tbb::flow::unlimited,
+             [](const Wake&, tbb::flow::async_node<Wake, Wake>::gateway_type&) {}) {
     tbb::flow::make_edge(gate, run);
   }
   tbb::flow::function_node<Wake> run;
@@ -142,16 +144,16 @@ void Placement::schedule(Actor& actor, bool foreign) {
   }
 }
 
-void Placement::parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t), void* object) {
+void Placement::parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
+                         void* object) {
   const std::size_t runners = std::min({tiles, workers, static_cast<std::size_t>(spec_.threads)});
   if (runners <= 1) {
     for (std::size_t tile = 0; tile < tiles; ++tile) body(object, tile);
     return;
   }
   TileJob job{.tiles = tiles, .body = body, .object = object};
-  tbb::this_task_arena::isolate([&] {
-    tbb::parallel_for(std::size_t{0}, runners, Runner(job), tbb::simple_partitioner());
-  });
+  tbb::this_task_arena::isolate(
+      [&] { tbb::parallel_for(std::size_t{0}, runners, Runner(job), tbb::simple_partitioner()); });
   static_cast<void>(job.done.load(std::memory_order_acquire));
 }
 

@@ -17,9 +17,9 @@
 namespace colibri {
 
 struct PlacementSpec {
-  std::string name;                  // "default", "numa node 1", "cpus 2,3"
-  std::vector<std::uint32_t> cpus;   // empty: threads are not pinned
-  std::uint32_t threads = 1;         // worker slots of the arena
+  std::string name;                 // "default", "numa node 1", "cpus 2,3"
+  std::vector<std::uint32_t> cpus;  // empty: threads are not pinned
+  std::uint32_t threads = 1;        // worker slots of the arena
 };
 
 // One for each placement of a pipeline.
@@ -32,7 +32,8 @@ class Placement final : public Executor {
   // Makes the actor's node. Before the first schedule.
   void add(Actor& actor);
   void schedule(Actor& actor, bool foreign) override;
-  void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t), void* object) override;
+  void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
+                void* object) override;
   // Waits until the graph is idle.
   void wait_idle();
 

@@ -4,10 +4,10 @@
 // that a test can try hundreds of schedules. Results must not depend on it.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <condition_variable>
 #include <vector>
 
 #include "runtime/engine/executor.hpp"
@@ -20,7 +20,8 @@ class StepScheduler final : public Executor {
 
   void schedule(Actor& actor, bool foreign) override;
   // Tiles run inline, in a shuffled order.
-  void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t), void* object) override;
+  void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
+                void* object) override;
   // Runs scheduled actors until `done`; waits for foreign threads (reads) when none is scheduled.
   void run_until(const std::function<bool()>& done);
   // Forgets what is scheduled: its actors are about to go.

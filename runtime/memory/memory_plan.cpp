@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::uint32_t kDefaultMaxRows = 512;
 constexpr std::uint32_t kDefaultWaveRows = 64;
-constexpr std::uint64_t kAutoTokensPerRow = 512;            // KV for this much context a row, when there is room
+constexpr std::uint64_t kAutoTokensPerRow = 512;  // KV for this much context a row, when there is room
 constexpr std::uint64_t kAutoKvBytesSmallModel = 256ULL << 20;  // KV may exceed a small model up to this
-constexpr std::uint64_t kStackBytes = 256 * 1024;           // touched part of a thread's stack
-constexpr std::uint64_t kFixedOverheadBytes = 8ULL << 20;   // rings, metrics, allocator slack
+constexpr std::uint64_t kStackBytes = 256 * 1024;               // touched part of a thread's stack
+constexpr std::uint64_t kFixedOverheadBytes = 8ULL << 20;       // rings, metrics, allocator slack
 
 std::uint64_t rounded(std::uint64_t bytes) {
   return checked_round_up<std::uint64_t>(bytes, AlignedRegion::kAlignment).value_or(bytes);
@@ -43,7 +43,7 @@ PlanInputs plan_inputs(const Container& container, const PipelineSpec& pipeline,
   inputs.in_flight = pipeline.steps.in_flight.value_or(1);
   inputs.threads = pipeline.threads.value_or(machine.default_threads());
   inputs.kv_format = param_of(pipeline, registry, "attend", "kv_type") == "bf16" ? kernels::KvFormat::bf16
-                                                                                : kernels::KvFormat::f32;
+                                                                                 : kernels::KvFormat::f32;
   return inputs;
 }
 
@@ -74,18 +74,22 @@ std::optional<std::uint64_t> set_bytes(const SizeSetting& setting, std::uint64_t
   return static_cast<std::uint64_t>(static_cast<double>(usable) * setting.percent / 100);
 }
 
-Status check_pool(std::string_view pool, const SizeSetting& setting, std::uint64_t usable, std::uint64_t needed) {
+Status check_pool(std::string_view pool, const SizeSetting& setting, std::uint64_t usable,
+                  std::uint64_t needed) {
   const auto given = set_bytes(setting, usable);
   return given && *given < needed ? too_small(pool, *given, needed) : Status();
 }
 
-// KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine and
-// the size of the model, and in any case for one request of full length.
-Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t model_bytes, std::uint64_t fixed) {
+// KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine
+// and the size of the model, and in any case for one request of full length.
+Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t model_bytes,
+               std::uint64_t fixed) {
   const ModelSpec& spec = *plan.inputs.spec;
-  plan.kv_layer_bytes = kernels::kv_page_layer_bytes(plan.inputs.kv_format, spec.attention.num_kv_heads, spec.attention.head_dim);
+  plan.kv_layer_bytes = kernels::kv_page_layer_bytes(plan.inputs.kv_format, spec.attention.num_kv_heads,
+                                                     spec.attention.head_dim);
   plan.kv_page_bytes = plan.kv_layer_bytes * spec.num_layers();
-  const std::uint64_t longest = (std::uint64_t{spec.max_seq_len} + kernels::kKvPagePositions - 1) / kernels::kKvPagePositions;
+  const std::uint64_t longest =
+      (std::uint64_t{spec.max_seq_len} + kernels::kKvPagePositions - 1) / kernels::kKvPagePositions;
   const SizeSetting& setting = pipeline.memory.dynamic;
   const auto given = set_bytes(setting, plan.usable_bytes);
   if (!given) {
@@ -93,8 +97,11 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t mod
     const std::uint64_t wanted = rows * kAutoTokensPerRow / kernels::kKvPagePositions;
     const std::uint64_t most = std::min(plan.usable_bytes / 4, std::max(model_bytes, kAutoKvBytesSmallModel));
     const std::uint64_t affordable = most / std::max<std::uint64_t>(plan.kv_page_bytes, 1);
-    const std::uint64_t full = std::min(longest, plan.usable_bytes / 2 / std::max<std::uint64_t>(plan.kv_page_bytes, 1));
-    plan.kv_pages = std::max({full, setting.kind == SizeSetting::Kind::minimum ? 0 : std::min(wanted, affordable), std::uint64_t{1}});
+    const std::uint64_t full =
+        std::min(longest, plan.usable_bytes / 2 / std::max<std::uint64_t>(plan.kv_page_bytes, 1));
+    plan.kv_pages =
+        std::max({full, setting.kind == SizeSetting::Kind::minimum ? 0 : std::min(wanted, affordable),
+                  std::uint64_t{1}});
   } else {
     if (*given < fixed + plan.kv_page_bytes) return too_small("dynamic", *given, fixed + plan.kv_page_bytes);
     plan.kv_pages = (*given - fixed) / plan.kv_page_bytes;
@@ -103,8 +110,8 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t mod
   return {};
 }
 
-Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline, std::uint64_t inflight_bytes,
-                std::uint64_t left) {
+Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline,
+                  std::uint64_t inflight_bytes, std::uint64_t left) {
   const ModelSpec& spec = container.spec();
   const std::uint64_t records = std::uint64_t{spec.num_moe_layers()} * spec.num_experts;
   plan.slot_bytes = container.layout().record_bytes;
@@ -117,7 +124,8 @@ Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSp
       bytes = setting.bytes;
       break;
     case SizeSetting::Kind::percent:
-      bytes = static_cast<std::uint64_t>(static_cast<double>(records * plan.slot_bytes) * setting.percent / 100);
+      bytes =
+          static_cast<std::uint64_t>(static_cast<double>(records * plan.slot_bytes) * setting.percent / 100);
       break;
     case SizeSetting::Kind::minimum: bytes = plan.slot_bytes; break;
   }
@@ -125,7 +133,8 @@ Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSp
   // With a slot for every record nothing needs to be kept free.
   plan.transit = plan.slots == records
                      ? 0
-                     : std::clamp<std::uint64_t>(inflight_bytes / plan.slot_bytes, 1, std::max<std::uint64_t>(plan.slots / 4, 1));
+                     : std::clamp<std::uint64_t>(inflight_bytes / plan.slot_bytes, 1,
+                                                 std::max<std::uint64_t>(plan.slots / 4, 1));
   return {};
 }
 
@@ -145,9 +154,11 @@ std::string table_of(const std::vector<PlanLine>& lines) {
 std::string MemoryPlan::to_table() const {
   std::string text = table_of(lines);
   char row[200];
-  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "total", "planned", format_bytes(total_bytes).c_str());
+  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "total", "planned",
+                format_bytes(total_bytes).c_str());
   text += row;
-  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "", "usable on this machine", format_bytes(usable_bytes).c_str());
+  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "", "usable on this machine",
+                format_bytes(usable_bytes).c_str());
   return text + row;
 }
 
@@ -175,47 +186,60 @@ std::string MemoryPlan::to_json() const {
   return text;
 }
 
-Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline, const Registry& registry,
-                               const Machine& machine, std::uint64_t process_bytes) {
+Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
+                               const Registry& registry, const Machine& machine,
+                               std::uint64_t process_bytes) {
   MemoryPlan plan;
   plan.inputs = plan_inputs(container, pipeline, registry, machine);
   plan.usable_bytes = machine.usable_memory();
   plan.max_seq_len = container.spec().max_seq_len;
 
   plan.static_bytes = rounded(container.dense_bytes());
-  COLIBRI_RETURN_IF_ERROR(check_pool("static", pipeline.memory.static_pool, plan.usable_bytes, container.dense_bytes()));
+  COLIBRI_RETURN_IF_ERROR(
+      check_pool("static", pipeline.memory.static_pool, plan.usable_bytes, container.dense_bytes()));
   plan.lines.push_back({"static", "dense weights", container.dense_bytes()});
 
   plan.step_bytes = step_bytes(plan.inputs);
   plan.hint_batches = std::uint64_t{2} * plan.inputs.wave_credits();
   const std::uint64_t hints = plan.hint_batches * hint_batch_bytes(plan.inputs);
   const std::uint64_t steps = plan.inputs.in_flight * plan.step_bytes;
-  COLIBRI_RETURN_IF_ERROR(plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints));
-  plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens", plan.kv_pages * plan.kv_page_bytes});
-  plan.lines.push_back({"dynamic", "steps: " + std::to_string(plan.inputs.in_flight) + " of " + std::to_string(plan.inputs.max_rows) + " rows", steps});
+  COLIBRI_RETURN_IF_ERROR(
+      plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints));
+  plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens",
+                        plan.kv_pages * plan.kv_page_bytes});
+  plan.lines.push_back({"dynamic",
+                        "steps: " + std::to_string(plan.inputs.in_flight) + " of " +
+                            std::to_string(plan.inputs.max_rows) + " rows",
+                        steps});
   plan.lines.push_back({"dynamic", "copies for the predictor", hints});
   plan.dynamic_bytes = rounded(plan.kv_pages * plan.kv_page_bytes) + rounded(steps + hints);
 
   plan_stages(plan, pipeline, registry);
-  COLIBRI_RETURN_IF_ERROR(check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes));
+  COLIBRI_RETURN_IF_ERROR(
+      check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes));
 
   plan.process_bytes = process_bytes + kFixedOverheadBytes + kStackBytes * (plan.inputs.threads + 18);
   plan.lines.push_back({"process", "program, tables, stacks and rings", plan.process_bytes});
-  const std::uint64_t others = plan.static_bytes + plan.dynamic_bytes + plan.scratch_bytes + plan.process_bytes;
+  const std::uint64_t others =
+      plan.static_bytes + plan.dynamic_bytes + plan.scratch_bytes + plan.process_bytes;
 
   std::uint64_t inflight_bytes = 64ULL << 20;
-  if (auto parsed = parse_bytes(param_of(pipeline, registry, "fetch", "inflight_bytes"))) inflight_bytes = parsed.value();
-  COLIBRI_RETURN_IF_ERROR(plan_slots(plan, container, pipeline, inflight_bytes, plan.usable_bytes > others ? plan.usable_bytes - others : 0));
-  plan.lines.push_back({"experts", std::to_string(plan.slots) + " slots of " + format_bytes(plan.slot_bytes) + ", " +
-                                       std::to_string(plan.transit) + " for transit",
+  if (auto parsed = parse_bytes(param_of(pipeline, registry, "fetch", "inflight_bytes")))
+    inflight_bytes = parsed.value();
+  COLIBRI_RETURN_IF_ERROR(plan_slots(plan, container, pipeline, inflight_bytes,
+                                     plan.usable_bytes > others ? plan.usable_bytes - others : 0));
+  plan.lines.push_back({"experts",
+                        std::to_string(plan.slots) + " slots of " + format_bytes(plan.slot_bytes) + ", " +
+                            std::to_string(plan.transit) + " for transit",
                         plan.slots * plan.slot_bytes});
   plan.total_bytes = others + rounded(plan.slots * plan.slot_bytes);
   if (plan.usable_bytes > 0 && plan.total_bytes > plan.usable_bytes) {
-    return Status(ErrorCode::capacity, "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
-                                           format_bytes(plan.usable_bytes) +
-                                           " usable (80 % of what is free or the cgroup allows); lower --experts-memory, "
-                                           "--max-rows or memory.dynamic\n" +
-                                           plan.to_table());
+    return Status(ErrorCode::capacity,
+                  "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
+                      format_bytes(plan.usable_bytes) +
+                      " usable (80 % of what is free or the cgroup allows); lower --experts-memory, "
+                      "--max-rows or memory.dynamic\n" +
+                      plan.to_table());
   }
   return plan;
 }

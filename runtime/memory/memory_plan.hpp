@@ -4,11 +4,10 @@
 // engine allocates exactly it. What does not fit is refused with the whole list.
 #pragma once
 
+#include <colibri/registry.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <colibri/registry.hpp>
 
 #include "io/container/container.hpp"
 #include "topology/machine.hpp"
@@ -23,22 +22,22 @@ struct PlanLine {
 };
 
 struct MemoryPlan {
-  PlanInputs inputs;  // inputs.spec points into the container
-  std::uint64_t max_seq_len = 0;          // of the model
+  PlanInputs inputs;              // inputs.spec points into the container
+  std::uint64_t max_seq_len = 0;  // of the model
   std::uint64_t kv_pages = 0;
-  std::uint64_t kv_page_bytes = 0;        // of all layers
+  std::uint64_t kv_page_bytes = 0;  // of all layers
   std::uint64_t kv_layer_bytes = 0;
-  std::uint64_t step_bytes = 0;           // one step's buffers
+  std::uint64_t step_bytes = 0;  // one step's buffers
   std::uint64_t hint_batches = 0;
   std::uint64_t static_bytes = 0;
-  std::uint64_t dynamic_bytes = 0;        // KV pages, steps, hints
-  std::uint64_t scratch_bytes = 0;        // all stages
-  std::vector<std::uint64_t> stage_bytes; // by stage, in the order of the pipeline
+  std::uint64_t dynamic_bytes = 0;         // KV pages, steps, hints
+  std::uint64_t scratch_bytes = 0;         // all stages
+  std::vector<std::uint64_t> stage_bytes;  // by stage, in the order of the pipeline
   std::uint64_t slots = 0;
   std::uint64_t transit = 0;
-  std::uint64_t slot_bytes = 0;           // stride
-  std::uint64_t process_bytes = 0;        // the program, tokenizer, tables, stacks and rings
-  std::uint64_t usable_bytes = 0;         // what the machine allows
+  std::uint64_t slot_bytes = 0;     // stride
+  std::uint64_t process_bytes = 0;  // the program, tokenizer, tables, stacks and rings
+  std::uint64_t usable_bytes = 0;   // what the machine allows
   std::uint64_t total_bytes = 0;
   std::vector<PlanLine> lines;
 
@@ -50,7 +49,7 @@ struct MemoryPlan {
 
 // process_bytes: resident size of the process now. Errors: capacity (does not fit, with the list),
 // invalid_input (a pool that was set by hand is too small; says how much it needs).
-Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline, const Registry& registry,
-                               const Machine& machine, std::uint64_t process_bytes);
+Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
+                               const Registry& registry, const Machine& machine, std::uint64_t process_bytes);
 
 }  // namespace colibri

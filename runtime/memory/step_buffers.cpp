@@ -29,7 +29,8 @@ void lay_out_step(MemoryCursor& memory, const PlanInputs& inputs, Step& step) {
   step.normed = memory.take<float>(rows * hidden);
   if (spec.weight_dtype == kernels::WeightFormat::int8_g64) {
     std::byte* quantized = memory.take_quantized(rows, spec.hidden_size);
-    if (quantized != nullptr) step.normed_quantized = kernels::quantized_rows_at(quantized, rows, spec.hidden_size);
+    if (quantized != nullptr)
+      step.normed_quantized = kernels::quantized_rows_at(quantized, rows, spec.hidden_size);
   }
   step.router_logits = memory.take<float>(rows * spec.num_experts);
   step.picks = memory.take<std::uint32_t>(picks);
@@ -62,7 +63,10 @@ std::uint64_t hint_batch_bytes(const PlanInputs& inputs) {
 }
 
 StepPool::StepPool(const PlanInputs& inputs, std::uint64_t batches, std::span<std::byte> memory)
-    : steps_(inputs.in_flight), batches_(batches), row_status_(inputs.in_flight), expert_status_(2 * inputs.in_flight) {
+    : steps_(inputs.in_flight),
+      batches_(batches),
+      row_status_(inputs.in_flight),
+      expert_status_(2 * inputs.in_flight) {
   MemoryCursor cursor(memory);
   for (std::uint32_t i = 0; i < inputs.in_flight; ++i) {
     Step& step = steps_[i];

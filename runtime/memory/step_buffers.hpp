@@ -1,12 +1,11 @@
 // The arrays of a Step and of the hint batches, laid over the dynamic pool.
 #pragma once
 
+#include <colibri/registry.hpp>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
-
-#include <colibri/registry.hpp>
 
 #include "stages/memory_cursor.hpp"
 
@@ -16,7 +15,8 @@ namespace colibri {
 std::uint64_t step_bytes(const PlanInputs& inputs);
 std::uint64_t hint_batch_bytes(const PlanInputs& inputs);
 
-// All steps and hint batches of a pipeline. The Status arrays are objects, so they live here, not in the pool.
+// All steps and hint batches of a pipeline. The Status arrays are objects, so they live here, not in the
+// pool.
 class StepPool {
  public:
   // memory: steps * step_bytes + batches * hint_batch_bytes, 64-byte aligned; outlives the pool.

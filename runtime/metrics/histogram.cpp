@@ -21,7 +21,8 @@ std::uint64_t Histogram::upper_end(std::size_t index) noexcept {
 std::uint64_t Histogram::quantile(double share) const noexcept {
   const std::uint64_t total = count();
   if (total == 0) return 0;
-  const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(total))));
+  const auto wanted =
+      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(total))));
   std::uint64_t seen = 0;
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     seen += counts_[i].load(std::memory_order_relaxed);

@@ -16,7 +16,8 @@ class Histogram {
   void add(std::uint64_t nanoseconds) noexcept {
     std::atomic<std::uint32_t>& bucket = counts_[index_of(nanoseconds)];
     bucket.store(bucket.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (nanoseconds > max_.load(std::memory_order_relaxed)) max_.store(nanoseconds, std::memory_order_relaxed);
+    if (nanoseconds > max_.load(std::memory_order_relaxed))
+      max_.store(nanoseconds, std::memory_order_relaxed);
   }
   std::uint64_t count() const noexcept;
   std::uint64_t max() const noexcept { return max_.load(std::memory_order_relaxed); }

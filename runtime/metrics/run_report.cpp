@@ -49,9 +49,11 @@ std::string object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
 
 std::string stage_json(const StageReport& stage) {
   std::string text = "    {\"name\": " + quoted(stage.name) + ", \"kind\": " + quoted(stage.kind) +
-                     ", \"items\": " + std::to_string(stage.items) + ", \"busy_seconds\": " + number(stage.busy_seconds);
-  text += ", \"p50_seconds\": " + number(stage.p50_seconds) + ", \"p95_seconds\": " + number(stage.p95_seconds) +
-          ", \"p99_seconds\": " + number(stage.p99_seconds) + ", \"max_seconds\": " + number(stage.max_seconds);
+                     ", \"items\": " + std::to_string(stage.items) +
+                     ", \"busy_seconds\": " + number(stage.busy_seconds);
+  text +=
+      ", \"p50_seconds\": " + number(stage.p50_seconds) + ", \"p95_seconds\": " + number(stage.p95_seconds) +
+      ", \"p99_seconds\": " + number(stage.p99_seconds) + ", \"max_seconds\": " + number(stage.max_seconds);
   text += ", \"queue_p50_seconds\": " + number(stage.queue_p50_seconds) +
           ", \"queue_p95_seconds\": " + number(stage.queue_p95_seconds) +
           ", \"queue_p99_seconds\": " + number(stage.queue_p99_seconds) +
@@ -64,7 +66,8 @@ std::string stage_json(const StageReport& stage) {
 }  // namespace
 
 std::uint64_t StageReport::metric(std::string_view metric_name) const noexcept {
-  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& m) { return m.first == metric_name; });
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& m) { return m.first == metric_name; });
   return found == metrics.end() ? 0 : found->second;
 }
 
@@ -83,27 +86,32 @@ double RunReport::reads_per_visit() const noexcept {
 std::string RunReport::to_table() const {
   std::string text;
   char row[256];
-  std::snprintf(row, sizeof row, "%-14s %12s %10s %6s %9s %9s %9s %9s %6s\n", "stage", "items", "busy", "busy%", "p50",
-                "p95", "p99", "wait p50", "queue");
+  std::snprintf(row, sizeof row, "%-14s %12s %10s %6s %9s %9s %9s %9s %6s\n", "stage", "items", "busy",
+                "busy%", "p50", "p95", "p99", "wait p50", "queue");
   text += row;
   for (const StageReport& stage : stages) {
     std::snprintf(row, sizeof row, "%-14s %12llu %10s %5.1f%% %9s %9s %9s %9s %6u\n", stage.name.c_str(),
                   static_cast<unsigned long long>(stage.items), duration(stage.busy_seconds).c_str(),
-                  wall_seconds > 0 ? 100 * stage.busy_seconds / wall_seconds : 0, duration(stage.p50_seconds).c_str(),
-                  duration(stage.p95_seconds).c_str(), duration(stage.p99_seconds).c_str(),
-                  duration(stage.queue_p50_seconds).c_str(), stage.queue_high_water);
+                  wall_seconds > 0 ? 100 * stage.busy_seconds / wall_seconds : 0,
+                  duration(stage.p50_seconds).c_str(), duration(stage.p95_seconds).c_str(),
+                  duration(stage.p99_seconds).c_str(), duration(stage.queue_p50_seconds).c_str(),
+                  stage.queue_high_water);
     text += row;
   }
   const double wall = std::max(wall_seconds, 1e-9);
-  std::snprintf(row, sizeof row, "\n%llu prompt + %llu generated tokens in %s: %.1f tokens/s (%.1f generated/s), %llu steps, %s kernels\n",
-                static_cast<unsigned long long>(prompt_tokens), static_cast<unsigned long long>(generated_tokens),
-                duration(wall_seconds).c_str(), tokens_per_second(), static_cast<double>(generated_tokens) / wall,
+  std::snprintf(row, sizeof row,
+                "\n%llu prompt + %llu generated tokens in %s: %.1f tokens/s (%.1f generated/s), %llu steps, "
+                "%s kernels\n",
+                static_cast<unsigned long long>(prompt_tokens),
+                static_cast<unsigned long long>(generated_tokens), duration(wall_seconds).c_str(),
+                tokens_per_second(), static_cast<double>(generated_tokens) / wall,
                 static_cast<unsigned long long>(steps), kernels.c_str());
   text += row;
-  std::snprintf(row, sizeof row, "read %s (%s distinct, %.2f reads a visit), %s/s; hit rate %.1f%%; wasted hints %s\n",
+  std::snprintf(row, sizeof row,
+                "read %s (%s distinct, %.2f reads a visit), %s/s; hit rate %.1f%%; wasted hints %s\n",
                 format_bytes(bytes_read).c_str(), format_bytes(distinct_bytes).c_str(), reads_per_visit(),
-                format_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes_read) / wall)).c_str(), 100 * hit_rate(),
-                format_bytes(wasted_hint_bytes).c_str());
+                format_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes_read) / wall)).c_str(),
+                100 * hit_rate(), format_bytes(wasted_hint_bytes).c_str());
   text += row;
   std::snprintf(row, sizeof row, "memory: peak %s of %s planned\n", format_bytes(peak_rss_bytes).c_str(),
                 format_bytes(planned_bytes).c_str());
@@ -131,7 +139,8 @@ std::string RunReport::to_json() const {
   field("steps", std::to_string(steps));
   field("kernels", quoted(kernels));
   text += ",\n  \"stages\": [\n";
-  for (std::size_t i = 0; i < stages.size(); ++i) text += stage_json(stages[i]) + (i + 1 < stages.size() ? ",\n" : "\n");
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    text += stage_json(stages[i]) + (i + 1 < stages.size() ? ",\n" : "\n");
   return text + "  ]\n}\n";
 }
 

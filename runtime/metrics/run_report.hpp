@@ -16,10 +16,10 @@ struct StageReport {
   double busy_seconds = 0;
   // Time in which the stage had a reason to wait, by reason: input, output_space, expert, device, memory.
   std::vector<std::pair<std::string, double>> blocked_seconds;
-  double p50_seconds = 0, p95_seconds = 0, p99_seconds = 0, max_seconds = 0;           // one call
+  double p50_seconds = 0, p95_seconds = 0, p99_seconds = 0, max_seconds = 0;  // one call
   double queue_p50_seconds = 0, queue_p95_seconds = 0, queue_p99_seconds = 0, queue_max_seconds = 0;
-  std::uint32_t queue_high_water = 0;                                                  // fullest input edge
-  std::vector<std::pair<std::string, std::uint64_t>> metrics;                          // as declared in StageInfo
+  std::uint32_t queue_high_water = 0;                          // fullest input edge
+  std::vector<std::pair<std::string, std::uint64_t>> metrics;  // as declared in StageInfo
 
   std::uint64_t metric(std::string_view metric_name) const noexcept;  // 0 when it has none of this name
 };
@@ -40,8 +40,8 @@ struct RunReport {
   std::vector<StageReport> stages;
 
   double tokens_per_second() const noexcept;
-  double hit_rate() const noexcept;          // 1 when nothing was demanded
-  double reads_per_visit() const noexcept;   // bytes_read / distinct_bytes; 1 when nothing was read
+  double hit_rate() const noexcept;         // 1 when nothing was demanded
+  double reads_per_visit() const noexcept;  // bytes_read / distinct_bytes; 1 when nothing was read
 
   std::string to_table() const;  // aligned, for a terminal
   std::string to_json() const;   // format_version 1

@@ -9,13 +9,12 @@
 // (tbb::global_control::max_allowed_parallelism); a lower value in force is logged by name.
 #pragma once
 
+#include <colibri/services.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
-
-#include <colibri/services.hpp>
 
 #include "io/status.hpp"
 #include "runtime/memory/memory_plan.hpp"
@@ -33,7 +32,8 @@ struct EngineOptions {
   // Kernels by name ("avx512", "avx2", "scalar"); empty: the best that this processor supports.
   std::string kernels;
   // Called by open when the container, its tokenizer and the plan are found good, before memory is taken and
-  // weights are read: the place for a host's own refusals. An error ends the opening. Empty: nothing is asked.
+  // weights are read: the place for a host's own refusals. An error ends the opening. Empty: nothing is
+  // asked.
   std::function<Status(const Container&)> before_loading;
   // One line each; may be called from any thread. Empty: nothing is said.
   std::function<void(std::string)> log;
@@ -42,7 +42,7 @@ struct EngineOptions {
 struct Job {
   RequestSource* source = nullptr;
   ResultSink* sink = nullptr;
-  TraceRecorder* trace = nullptr;        // null: nothing is traced
+  TraceRecorder* trace = nullptr;  // null: nothing is traced
   // Polled between steps; true finishes what is in the pipeline and leaves the rest unanswered.
   std::function<bool()> stopping;
   // Called about ten times a second with a snapshot, from the thread that runs the job.
@@ -57,7 +57,8 @@ struct Job {
 
 class Engine {
  public:
-  // Opens the container, plans memory, loads the dense weights. Nothing is allocated when the plan does not fit.
+  // Opens the container, plans memory, loads the dense weights. Nothing is allocated when the plan does not
+  // fit.
   static Result<std::unique_ptr<Engine>> open(const std::filesystem::path& model, PipelineSpec pipeline,
                                               EngineOptions options);
   ~Engine();
@@ -81,6 +82,7 @@ class Engine {
 };
 
 // What `colibri plan` shows: opens the container and plans, without loading weights.
-Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline, const Registry& registry);
+Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
+                              const Registry& registry);
 
 }  // namespace colibri

@@ -26,15 +26,15 @@ class StopMatcher;
 // of it may read `tokens`, `pages`, `request`; only `sample` appends tokens and results.
 struct Sequence {
   Request request;
-  std::vector<std::int32_t> tokens;   // prompt, then generated; reserved to its final size
+  std::vector<std::int32_t> tokens;  // prompt, then generated; reserved to its final size
   std::uint32_t prompt_size = 0;
-  std::uint32_t computed = 0;         // positions whose keys and values are stored (admit)
-  std::vector<std::uint32_t> pages;   // KV pages, position / 16 (admit)
-  bool finished = false;              // set by sample before step_done
-  RequestResult result;               // filled by sample
-  Status error;                       // first error of any of its rows (sample)
-  std::vector<float> pooled;          // embed: running sum or last state (sample)
-  std::shared_ptr<StreamDecoder> decoder;   // sample; null without a tokenizer
+  std::uint32_t computed = 0;              // positions whose keys and values are stored (admit)
+  std::vector<std::uint32_t> pages;        // KV pages, position / 16 (admit)
+  bool finished = false;                   // set by sample before step_done
+  RequestResult result;                    // filled by sample
+  Status error;                            // first error of any of its rows (sample)
+  std::vector<float> pooled;               // embed: running sum or last state (sample)
+  std::shared_ptr<StreamDecoder> decoder;  // sample; null without a tokenizer
   std::shared_ptr<StopMatcher> stop_matcher;
 };
 
@@ -44,11 +44,11 @@ struct Visit;
 // One micro-batch of a step: rows [row_begin, row_end) of its arrays.
 struct Wave {
   Step* step = nullptr;
-  std::uint32_t index = 0;      // within the step
+  std::uint32_t index = 0;  // within the step
   std::uint32_t row_begin = 0;
   std::uint32_t row_end = 0;
-  std::uint32_t layer = 0;      // the MoE layer that route, compute and combine work on
-  Visit* visit = nullptr;       // of that layer (route)
+  std::uint32_t layer = 0;  // the MoE layer that route, compute and combine work on
+  Visit* visit = nullptr;   // of that layer (route)
   std::uint32_t rows() const noexcept { return row_end - row_begin; }
 };
 
@@ -56,62 +56,62 @@ struct Wave {
 // `fetch` reads experts[first, first + count) of its demand, `compute` and `combine` the whole after `visit`.
 struct Visit {
   Step* step = nullptr;
-  std::uint64_t step_serial = 0;        // a copy: the step may be in use again when `fetch` hears of a visit's end
+  std::uint64_t step_serial = 0;  // a copy: the step may be in use again when `fetch` hears of a visit's end
   std::uint32_t layer = 0;
-  std::uint64_t serial = 0;             // unique, ascending in order of routing
+  std::uint64_t serial = 0;  // unique, ascending in order of routing
   std::uint32_t waves_routed = 0;
-  std::uint32_t expert_count = 0;       // distinct experts so far
-  std::uint32_t* experts = nullptr;     // [num_experts] in order of first demand
-  std::uint32_t* row_offsets = nullptr; // [num_experts + 1] into row_list, by expert id
-  std::uint32_t* row_list = nullptr;    // [rows * k] step row of each pick, sorted by (expert, row)
-  std::uint32_t* places = nullptr;      // [rows, k] position of a pick in row_list (= row of expert_out)
+  std::uint32_t expert_count = 0;         // distinct experts so far
+  std::uint32_t* experts = nullptr;       // [num_experts] in order of first demand
+  std::uint32_t* row_offsets = nullptr;   // [num_experts + 1] into row_list, by expert id
+  std::uint32_t* row_list = nullptr;      // [rows * k] step row of each pick, sorted by (expert, row)
+  std::uint32_t* places = nullptr;        // [rows, k] position of a pick in row_list (= row of expert_out)
   std::uint32_t* wave_pending = nullptr;  // [waves] results a wave still waits for (combine)
-  Status* expert_status = nullptr;      // [num_experts] failed reads (compute writes before expert_done)
+  Status* expert_status = nullptr;        // [num_experts] failed reads (compute writes before expert_done)
 };
 
 // What a row asks of `sample`.
 enum RowFlags : std::uint8_t {
   kRowNone = 0,
-  kRowSample = 1,        // draw the next token from this row's logits
-  kRowScore = 2,         // log-probability of the next prompt token
-  kRowEmbed = 4,         // add the final state to the pooled embedding
-  kRowLast = 8,          // last prompt row of its sequence
+  kRowSample = 1,  // draw the next token from this row's logits
+  kRowScore = 2,   // log-probability of the next prompt token
+  kRowEmbed = 4,   // add the final state to the pooled embedding
+  kRowLast = 8,    // last prompt row of its sequence
 };
 
 // Rows of all kinds going through the layers together. Arrays are allocated once, for max_rows.
 struct Step {
   std::uint64_t serial = 0;
-  std::uint32_t slot = 0;               // index in the pool of steps
+  std::uint32_t slot = 0;  // index in the pool of steps
   std::uint32_t rows = 0;
   std::uint32_t wave_count = 0;
-  std::uint32_t waves_sampled = 0;      // sample
-  Wave* waves = nullptr;                // [wave_count]
-  Sequence** sequences = nullptr;       // [rows]
-  std::int32_t* tokens = nullptr;       // [rows]
-  std::uint32_t* positions = nullptr;   // [rows]
-  std::uint8_t* flags = nullptr;        // [rows] RowFlags
-  Status* row_status = nullptr;         // [rows] not ok: the row's sequence fails
-  float* residual = nullptr;            // [rows, hidden]
-  float* normed = nullptr;              // [rows, hidden] input of the MoE block after its norm
+  std::uint32_t waves_sampled = 0;          // sample
+  Wave* waves = nullptr;                    // [wave_count]
+  Sequence** sequences = nullptr;           // [rows]
+  std::int32_t* tokens = nullptr;           // [rows]
+  std::uint32_t* positions = nullptr;       // [rows]
+  std::uint8_t* flags = nullptr;            // [rows] RowFlags
+  Status* row_status = nullptr;             // [rows] not ok: the row's sequence fails
+  float* residual = nullptr;                // [rows, hidden]
+  float* normed = nullptr;                  // [rows, hidden] input of the MoE block after its norm
   kernels::QuantizedRows normed_quantized;  // the same for int8 weights (values null otherwise)
-  float* router_logits = nullptr;       // [rows, num_experts]
-  std::uint32_t* picks = nullptr;       // [rows, k] ascending expert id
-  float* pick_weights = nullptr;        // [rows, k]
-  float* expert_out = nullptr;          // [rows * k, hidden] in the order of Visit::row_list
-  float* shared_out = nullptr;          // [rows, hidden]; null without a shared expert
-  Visit visits[2];                      // used in turn, also from one use of the step to the next (route)
+  float* router_logits = nullptr;           // [rows, num_experts]
+  std::uint32_t* picks = nullptr;           // [rows, k] ascending expert id
+  float* pick_weights = nullptr;            // [rows, k]
+  float* expert_out = nullptr;              // [rows * k, hidden] in the order of Visit::row_list
+  float* shared_out = nullptr;              // [rows, hidden]; null without a shared expert
+  Visit visits[2];                          // used in turn, also from one use of the step to the next (route)
 };
 
 // A hint for a later visit. Pooled; travels route -> predict -> fetch and back by `spent`.
 struct HintBatch {
   std::uint64_t step_serial = 0;
-  std::uint32_t layer = 0;              // the layer whose residual was copied
-  std::uint32_t target_layer = 0;       // set by predict
+  std::uint32_t layer = 0;         // the layer whose residual was copied
+  std::uint32_t target_layer = 0;  // set by predict
   std::uint32_t rows = 0;
-  float* residual = nullptr;            // [wave_rows, hidden]
+  float* residual = nullptr;  // [wave_rows, hidden]
   std::uint32_t expert_count = 0;
-  std::uint32_t* experts = nullptr;     // [num_experts] likeliest first
-  float* probabilities = nullptr;       // [num_experts]
+  std::uint32_t* experts = nullptr;  // [num_experts] likeliest first
+  float* probabilities = nullptr;    // [num_experts]
 };
 
 // A finished result, or (done == false) a piece of streamed text.
@@ -123,14 +123,14 @@ struct Outcome {
 
 struct Message {
   MessageType type = MessageType::host;
-  std::uint8_t port = 0;        // input port at the receiver, set on delivery
-  bool last = false;            // demand: the visit's last wave is routed
-  std::uint32_t first = 0;      // demand: first new expert; expert, expert_done: expert id; slot: slot
-  std::uint32_t count = 0;      // demand: number of new experts, maybe 0; expert: slot
-  void* object = nullptr;       // what MessageType says
+  std::uint8_t port = 0;            // input port at the receiver, set on delivery
+  bool last = false;                // demand: the visit's last wave is routed
+  std::uint32_t first = 0;          // demand: first new expert; expert, expert_done: expert id; slot: slot
+  std::uint32_t count = 0;          // demand: number of new experts, maybe 0; expert: slot
+  void* object = nullptr;           // what MessageType says
   const std::byte* data = nullptr;  // expert: the record, null when its read failed
-  Status* error = nullptr;      // expert: why data is null; owned by the receiver
-  std::uint64_t sent_ns = 0;    // steady clock, for queue latency
+  Status* error = nullptr;          // expert: why data is null; owned by the receiver
+  std::uint64_t sent_ns = 0;        // steady clock, for queue latency
 
   Wave* wave() const noexcept { return static_cast<Wave*>(object); }
   Visit* visit() const noexcept { return static_cast<Visit*>(object); }

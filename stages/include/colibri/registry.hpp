@@ -1,13 +1,12 @@
 // Registry: the stage kinds that a pipeline may use. A host adds its own to its own registry.
 #pragma once
 
+#include <colibri/stage.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
-
-#include <colibri/stage.hpp>
 
 #include "io/container/model_spec.hpp"
 

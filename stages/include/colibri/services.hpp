@@ -1,15 +1,14 @@
 // Services: what the built-in stages share read-only, or own by convention stated per field.
 #pragma once
 
+#include <colibri/messages.hpp>
+#include <colibri/registry.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-
-#include <colibri/messages.hpp>
-#include <colibri/registry.hpp>
 
 #include "io/container/container.hpp"
 #include "kernels/kernel_table.hpp"
@@ -52,10 +51,10 @@ class TraceRecorder {
   virtual bool wants_values() const = 0;   // hidden states, moe inputs and outputs, logits
   virtual bool wants_routing() const = 0;  // picks and weights
   // name: "hidden_states.N", "moe_input.N", "moe_output.N", "router_logits.N", "logits"
-  virtual void values(std::string_view name, std::uint32_t layer, const Sequence& sequence, std::uint32_t position,
-                      std::span<const float> row) = 0;
-  virtual void routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence, std::uint32_t position,
-                       std::uint32_t layer, std::span<const std::uint32_t> experts,
+  virtual void values(std::string_view name, std::uint32_t layer, const Sequence& sequence,
+                      std::uint32_t position, std::span<const float> row) = 0;
+  virtual void routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence,
+                       std::uint32_t position, std::uint32_t layer, std::span<const std::uint32_t> experts,
                        std::span<const float> weights) = 0;
 };
 
@@ -70,7 +69,7 @@ struct KvRegion {
 
 // Expert slots. `transit` of them are kept free of residents.
 struct SlotRegion {
-  std::byte* base = nullptr;   // 2 MiB-aligned
+  std::byte* base = nullptr;  // 2 MiB-aligned
   std::size_t stride = 0;
   std::uint32_t slots = 0;
   std::uint32_t transit = 1;
@@ -81,19 +80,21 @@ struct Services {
   const Container* container = nullptr;
   const kernels::KernelTable* kernels = nullptr;
   const DenseWeights* dense = nullptr;
-  const Tokenizer* tokenizer = nullptr;   // null: token ids only
+  const Tokenizer* tokenizer = nullptr;  // null: token ids only
   KvRegion kv;
   SlotRegion slots;
-  std::span<Step> steps;                  // handed out by admit
-  std::span<HintBatch> hint_batches;      // handed out by route
+  std::span<Step> steps;              // handed out by admit
+  std::span<HintBatch> hint_batches;  // handed out by route
   RequestSource* source = nullptr;
   ResultSink* sink = nullptr;
-  TraceRecorder* trace = nullptr;         // null: nothing is traced
-  std::shared_ptr<FaultPlan> read_faults; // tests: faults injected into the reads of experts
-  std::function<void(Status)> fail_job;   // a failure that ends the job (full disk, broken device); thread-safe
-  std::function<void()> leak_slots;       // reads may go into the slots for ever: their memory is never freed or used again
-  std::function<void(std::string)> log;   // one line; thread-safe
-  std::function<bool()> stopping;         // true: admit nothing new, finish what runs
+  TraceRecorder* trace = nullptr;          // null: nothing is traced
+  std::shared_ptr<FaultPlan> read_faults;  // tests: faults injected into the reads of experts
+  std::function<void(Status)>
+      fail_job;  // a failure that ends the job (full disk, broken device); thread-safe
+  std::function<void()>
+      leak_slots;  // reads may go into the slots for ever: their memory is never freed or used again
+  std::function<void(std::string)> log;  // one line; thread-safe
+  std::function<bool()> stopping;        // true: admit nothing new, finish what runs
 };
 
 }  // namespace colibri

@@ -26,6 +26,7 @@
 #pragma once
 
 #include <atomic>
+#include <colibri/messages.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,8 +34,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-
-#include <colibri/messages.hpp>
 
 #include "io/status.hpp"
 #include "topology/stage_info.hpp"
@@ -56,7 +55,9 @@ inline constexpr int kWaitReasons = 6;
 // A counter that one stage writes and anybody may read.
 class Counter {
  public:
-  void add(std::uint64_t n) noexcept { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  void add(std::uint64_t n) noexcept {
+    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
   void set(std::uint64_t n) noexcept { value_.store(n, std::memory_order_relaxed); }
   std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
 
