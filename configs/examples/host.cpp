@@ -1,9 +1,8 @@
 #include <colibri/engine.hpp>
+#include <colibri/tokenizer.hpp>
 #include <iostream>
 #include <utility>
 #include <vector>
-
-#include "io/text/tokenizer.hpp"
 
 // Where requests come from: a file, a queue, or as here a list.
 class Prompts final : public colibri::RequestSource {
