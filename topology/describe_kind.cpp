@@ -42,6 +42,7 @@ void append_ports(std::string& out, std::string_view title, std::span<const Port
     if (!port.required) marks += " (optional)";
     if (port.many) marks += " (many edges)";
     if (port.feedback) marks += " (feedback)";
+    if (port.by_expert) marks += " (an edge to each stage that shares out the experts)";
     append_line(out, "  " + padded(port.name, name_width) + "  " +
                          padded(message_type_name(port.type), type_width) + "  " + std::string(port.help) +
                          marks);
@@ -71,6 +72,7 @@ void write_ports(JsonText& json, std::string_view name, std::span<const PortInfo
     json.member_literal("required", truth(port.required));
     json.member_literal("many", truth(port.many));
     json.member_literal("feedback", truth(port.feedback));
+    json.member_literal("by_expert", truth(port.by_expert));
     json.close_object();
   }
   json.close_list();
@@ -108,6 +110,7 @@ std::string describe_kind(const StageInfo& info) {
   append_ports(out, "inputs, earlier ones served first", info.inputs);
   append_ports(out, "outputs", info.outputs);
   append_params(out, "parameters", info.params);
+  append_params(out, "parameters of kinds that share out the experts", partition_params(info));
   append_params(out, "parameters of every stage", common_stage_params());
   if (!info.metrics.empty()) {
     out += "\nmetrics\n";
@@ -126,11 +129,13 @@ std::string describe_kind_json(const StageInfo& info) {
   json.member("kind", info.kind);
   json.member("help", info.help);
   json.member_literal("source", info.source ? "true" : "false");
+  json.member_literal("partitioned", info.partitioned ? "true" : "false");
   write_ports(json, "inputs", info.inputs);
   write_ports(json, "outputs", info.outputs);
   json.key("params");
   json.open_list();
   for (const ParamInfo& param : info.params) write_param(json, param);
+  for (const ParamInfo& param : partition_params(info)) write_param(json, param);
   for (const ParamInfo& param : common_stage_params()) write_param(json, param);
   json.close_list();
   json.key("metrics");

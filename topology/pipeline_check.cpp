@@ -38,6 +38,7 @@ class GraphChecker {
     check_connections();
     check_reachable();
     check_cycles();
+    check_partitions(spec_, kinds_, 0, problems_);
   }
 
  private:
@@ -158,7 +159,8 @@ class GraphChecker {
     }
   }
 
-  // Each output has one edge, each input one unless it takes many, each required port at least one.
+  // Each output has one edge unless it is by_expert (see check_partitions), each input one unless it takes
+  // many, each required port at least one.
   void check_connections() {
     // First edge of each port, by (stage, port).
     std::map<std::pair<int, int>, std::size_t> sending, receiving;
@@ -166,7 +168,8 @@ class GraphChecker {
       const ResolvedEdge& edge = graph_.edges[i];
       if (edge.from_port != kUnresolved) {
         const auto [first, added] = sending.emplace(std::pair(edge.from_stage, edge.from_port), i);
-        if (!added) {
+        const StageInfo* info = graph_.infos[static_cast<std::size_t>(edge.from_stage)];
+        if (!added && !info->outputs[static_cast<std::size_t>(edge.from_port)].by_expert) {
           problems_.add(spec_.edges[i].from_origin, edge_path(i) + ".from",
                         "output " + from_text(spec_.edges[i]) + " is connected twice, first by " +
                             edge_path(first->second) + "; expected one edge an output");

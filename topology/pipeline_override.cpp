@@ -37,6 +37,7 @@ std::vector<std::string> settable_paths(const YamlNode& root, StageInfos kinds) 
     const YamlEntry* kind = stage.value.find("kind");
     const StageInfo* info = kind == nullptr ? nullptr : find_kind(kinds, kind->value.text);
     if (info == nullptr) continue;  // reported with the file
+    for (const ParamInfo& param : partition_params(*info)) paths.push_back(prefix + std::string(param.name));
     for (const ParamInfo& param : info->params) paths.push_back(prefix + std::string(param.name));
   }
   return paths;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "topology/cpu_list.hpp"
+#include "topology/expert_partition.hpp"
 #include "topology/param_value.hpp"
 #include "topology/pipeline_override.hpp"
 #include "topology/pipeline_settings.hpp"
@@ -152,6 +153,7 @@ class PipelineReader {
     std::vector<std::string_view> names = {"kind"};
     for (const ParamInfo& param : common_stage_params()) names.push_back(param.name);
     if (info != nullptr) {
+      for (const ParamInfo& param : partition_params(*info)) names.push_back(param.name);
       for (const ParamInfo& param : info->params) names.push_back(param.name);
     }
     for (const YamlEntry& entry : node.entries) {
@@ -161,6 +163,8 @@ class PipelineReader {
         read_common_param(*common, entry, key_path, stage);
       } else if (info == nullptr) {
         continue;  // nobody knows the parameters of an unknown kind
+      } else if (const ParamInfo* experts = find_param(partition_params(*info), entry.key)) {
+        read_experts(*experts, entry, key_path, stage);
       } else if (const ParamInfo* param = find_param(info->params, entry.key)) {
         if (values_.read_value(entry, *param, key_path)) {
           stage.params[entry.key] = {entry.value.text, entry.value.origin};
@@ -189,21 +193,41 @@ class PipelineReader {
     (workers ? stage.workers : stage.numa_node) = static_cast<std::uint32_t>(value->integer);
   }
 
-  // cpus: a list of numbers or the text form of one.
-  void read_cpus(const ParamInfo& info, const YamlEntry& entry, const std::string& path, StageSpec& stage) {
-    std::string text = entry.value.text;
-    if (entry.value.kind == YamlNode::Kind::sequence) {
-      for (const YamlNode& item : entry.value.items) {
-        if (item.kind != YamlNode::Kind::scalar)
-          return values_.wrong_type(item, entry.key_origin, path, "a CPU number");
-        text += (text.empty() ? "" : ",") + item.text;
-      }
-    } else if (!values_.is_value(entry, info, path, expected_text(info))) {
-      return;
+  // A list of values, or the text form of one; nullopt, and reported, when it is neither.
+  std::optional<std::string> read_list(const ParamInfo& info, const YamlEntry& entry, const std::string& path,
+                                       std::string_view item_text) {
+    if (entry.value.kind != YamlNode::Kind::sequence) {
+      if (!values_.is_value(entry, info, path, expected_text(info))) return std::nullopt;
+      return entry.value.text;
     }
+    std::string text;
+    for (const YamlNode& item : entry.value.items) {
+      if (item.kind != YamlNode::Kind::scalar) {
+        values_.wrong_type(item, entry.key_origin, path, item_text);
+        return std::nullopt;
+      }
+      text += (text.empty() ? "" : ",") + item.text;
+    }
+    return text;
+  }
+
+  void read_experts(const ParamInfo& info, const YamlEntry& entry, const std::string& path,
+                    StageSpec& stage) {
+    const std::optional<std::string> text = read_list(info, entry, path, "an expert's id");
+    // Kept even when wrong: whether all experts have a stage is then not asked.
+    stage.params[entry.key] = {text.value_or(""), entry.value.origin};
+    if (!text) return;
+    if (const auto read = ExpertPartition::parse(*text); !read) {
+      problems_.add(entry.value.origin, path, read.status().message());
+    }
+  }
+
+  void read_cpus(const ParamInfo& info, const YamlEntry& entry, const std::string& path, StageSpec& stage) {
+    const std::optional<std::string> text = read_list(info, entry, path, "a CPU number");
+    if (!text) return;
     stage.cpus_origin = entry.value.origin;
-    if (text == "auto") return;
-    Result<std::vector<std::uint32_t>> cpus = parse_cpu_list(text);
+    if (*text == "auto") return;
+    Result<std::vector<std::uint32_t>> cpus = parse_cpu_list(*text);
     if (!cpus) {
       problems_.add(entry.value.origin, path, cpus.status().message());
       return;
@@ -301,6 +325,7 @@ std::string_view effective_param(const StageSpec& stage, const StageInfo& info, 
     return given->second.first;
   }
   const ParamInfo* param = find_param(info.params, name);
+  if (param == nullptr) param = find_param(partition_params(info), name);
   return param == nullptr ? std::string_view() : param->default_value;
 }
 

@@ -66,7 +66,8 @@ void write_param(JsonText& json, const ParamInfo& param, bool share) {
   std::string help(param.help);
   if (!param.default_value.empty()) help += " (default " + std::string(param.default_value) + ")";
   json.member("description", help);
-  const bool list_too = param.unit == "CPU list";
+  const bool cpus = param.unit == "CPU list";
+  const bool list_too = cpus || param.unit == "list of experts";
   if (!param.allow_auto && !list_too) {
     write_type(json, param, share);
   } else {
@@ -85,7 +86,15 @@ void write_param(JsonText& json, const ParamInfo& param, bool share) {
       json.member("type", "array");
       json.key("items");
       json.open_object();
-      json.member("type", "integer");
+      if (cpus) {
+        json.member("type", "integer");
+      } else {
+        json.key("type");
+        json.open_list();
+        json.string("integer");
+        json.string("string");
+        json.close_list();
+      }
       json.close_object();
       json.close_object();
     }
@@ -154,6 +163,7 @@ void write_stages(JsonText& json, StageInfos kinds) {
     json.member("const", info->kind);
     json.close_object();
     for (const ParamInfo& param : common_stage_params()) write_param(json, param, false);
+    for (const ParamInfo& param : partition_params(*info)) write_param(json, param, false);
     for (const ParamInfo& param : info->params) write_param(json, param, false);
     json.close_object();
     json.close_object();

@@ -123,8 +123,12 @@ PipelineSpec parse_pipeline(std::string_view yaml, std::string_view file_name, S
 // COLIBRI_* variables as overrides: COLIBRI_STAGES_FETCH_LANES=16, COLIBRI_MEMORY_EXPERTS, COLIBRI_THREADS.
 std::vector<Override> overrides_from_environment(const char* const* environment);
 
-// Adds every problem of the graph: unknown kinds, ports, dangling or doubly fed ports, types, cycles.
+// Adds every problem of the graph: unknown kinds, ports, dangling or doubly fed ports, types, cycles, and
+// experts that no stage or more than one has.
 void check_pipeline(const PipelineSpec& spec, StageInfos kinds, PipelineProblems& problems);
+// The part about experts alone. With the model's number of experts it is exact; 0: not known yet.
+void check_partitions(const PipelineSpec& spec, StageInfos kinds, std::uint32_t num_experts,
+                      PipelineProblems& problems);
 
 // How many messages of each type circulate at most, by MessageType; 0: unknown, nothing is checked.
 using MessageCredits = std::array<std::uint32_t, kMessageTypes>;
@@ -133,7 +137,8 @@ using MessageCredits = std::array<std::uint32_t, kMessageTypes>;
 void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds, const MessageCredits& credits,
                            PipelineProblems& problems);
 
-// Effective text of a stage's parameter: the given one, else the default of its StageInfo.
+// Effective text of a parameter of the stage's kind, `experts` of partitioned kinds among them: the given one,
+// else the default.
 std::string_view effective_param(const StageSpec& stage, const StageInfo& info, std::string_view name);
 
 // The graph in Graphviz's language.

@@ -48,10 +48,12 @@ void append_stage(std::string& out, const StageSpec& stage, const StageInfo* inf
   append_value(out, kIndent, "cpus", stage.cpus.empty() ? "auto" : format_cpu_list(stage.cpus),
                stage.cpus_origin);
   if (info == nullptr) return;
-  for (const ParamInfo& param : info->params) {
-    const auto given = stage.params.find(std::string(param.name));
-    append_value(out, kIndent, param.name, yaml_value(param, effective_param(stage, *info, param.name)),
-                 given == stage.params.end() ? Origin{} : given->second.second);
+  for (const std::span<const ParamInfo> params : {partition_params(*info), info->params}) {
+    for (const ParamInfo& param : params) {
+      const auto given = stage.params.find(std::string(param.name));
+      append_value(out, kIndent, param.name, yaml_value(param, effective_param(stage, *info, param.name)),
+                   given == stage.params.end() ? Origin{} : given->second.second);
+    }
   }
 }
 
@@ -95,7 +97,10 @@ std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds) {
   const PipelineGraph graph = resolve_pipeline(spec, kinds);
   std::string out = "digraph " + dot_quoted(spec.name) + " {\n  rankdir=LR;\n  node [shape=box];\n";
   for (const StageSpec& stage : spec.stages) {
-    const std::string label = stage.kind == stage.name ? stage.name : stage.name + " (" + stage.kind + ")";
+    std::string label = stage.kind == stage.name ? stage.name : stage.name + " (" + stage.kind + ")";
+    if (const auto experts = stage.params.find("experts"); experts != stage.params.end()) {
+      label += ", experts " + experts->second.first;
+    }
     out += "  " + dot_quoted(stage.name) + " [label=" + dot_quoted(label) + "];\n";
   }
   for (std::size_t i = 0; i < spec.edges.size(); ++i) {

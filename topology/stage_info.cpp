@@ -1,5 +1,5 @@
-// Names of message types and the parameters that every stage has. The common parameters are
-// a table like those of the kinds, so that they are checked, described and documented alike.
+// Names of message types and the parameters that every stage, or every partitioned one, has.
+// They are tables like those of the kinds, so that they are checked, described and documented alike.
 #include "topology/stage_info.hpp"
 
 namespace colibri {
@@ -47,6 +47,19 @@ std::span<const ParamInfo> common_stage_params() noexcept {
        .help = "CPUs to which the stage is pinned, as 0-3,8 or [0, 1, 2, 3, 8]; excludes numa_node"},
   };
   return kParams;
+}
+
+std::span<const ParamInfo> partition_params(const StageInfo& info) noexcept {
+  static constexpr ParamInfo kParams[] = {
+      {.name = "experts",
+       .type = ParamType::text,
+       .unit = "list of experts",
+       .default_value = "all",
+       .help =
+           "experts of the stage: all, or ids, ranges and remainders as in 7,0-31,32-,0/2; several stages "
+           "of a kind share out the experts"},
+  };
+  return info.partitioned ? std::span<const ParamInfo>(kParams) : std::span<const ParamInfo>();
 }
 
 }  // namespace colibri

@@ -41,6 +41,9 @@ struct PortInfo {
   // What the messages have been through, where one type is not enough to tell: an edge joins ports of equal
   // state, or a port without one.
   std::string_view state = {};
+  // outputs: each message is about experts of one owner. Several edges may start here, to stages that share
+  // out the experts (StageInfo::partitioned); a message goes to the stage that has its experts, never to all.
+  bool by_expert = false;
 };
 
 enum class ParamType : std::uint8_t { boolean, integer, number, bytes, choice, text };
@@ -75,9 +78,13 @@ struct StageInfo {
   // 0: as many as the port's credits (the edge's capacity holds them all by construction).
   std::uint32_t max_emits = 1;
   bool source = false;  // has no input; resumed until it reports Wait::input
+  // Takes the parameter `experts`: several stages of the kind may share out the experts of the model.
+  bool partitioned = false;
 };
 
 // Parameters that every stage has (documented once): workers, numa_node, cpus.
 std::span<const ParamInfo> common_stage_params() noexcept;
+// The parameter that stages of partitioned kinds have beside these: experts. None for other kinds.
+std::span<const ParamInfo> partition_params(const StageInfo& info) noexcept;
 
 }  // namespace colibri

@@ -118,10 +118,12 @@ bool Actor::step() {
 bool Actor::outputs_have_room() {
   if (info_.max_emits == 0) return true;
   for (std::size_t port = 0; port < outputs_.size(); ++port) {
-    Edge* edge = outputs_[port];
-    if (edge == nullptr || !info_.outputs[port].required || edge->room() >= info_.max_emits) continue;
-    edge->wait_for_room();
-    if (edge->room() < info_.max_emits) return false;
+    if (!info_.outputs[port].required) continue;
+    for (Edge* edge : outputs_[port].edges) {
+      if (edge->room() >= info_.max_emits) continue;
+      edge->wait_for_room();
+      if (edge->room() < info_.max_emits) return false;
+    }
   }
   return true;
 }
@@ -209,10 +211,11 @@ void Actor::set_blocked(Wait wait) {
 }
 
 void Actor::finish() {
-  for (Edge* edge : outputs_) {
-    if (edge == nullptr) continue;
-    edge->end();
-    edge->consumer->wake(edge->crosses_placements);
+  for (const Output& output : outputs_) {
+    for (Edge* edge : output.edges) {
+      edge->end();
+      edge->consumer->wake(edge->crosses_placements);
+    }
   }
   ended_.store(true, std::memory_order_release);
   if (on_ended_) on_ended_();
@@ -233,25 +236,53 @@ void Actor::discard_inputs() {
 }
 
 void Actor::emit(std::uint32_t output_port, const Message& message) {
-  Edge* edge = outputs_[output_port];
-  if (edge == nullptr) return;
+  // Behind several edges there are several owners: then only emit_to says which.
+  emit_to(output_port, owners(output_port) > 1 ? kNoOwner : 0, message);
+}
+
+void Actor::emit_to(std::uint32_t output_port, std::uint32_t owner, const Message& message) {
+  const Output& output = outputs_[output_port];
+  if (output.edges.empty()) return;
+  if (owner < output.edges.size()) return send(*output.edges[owner], message);
+  // The partitions were checked when the model was opened: the stage names no expert of its own.
+  if (on_failure_) {
+    on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent on output " +
+                                                std::string(info_.outputs[output_port].name) +
+                                                " to an owner that it does not have; please report this"));
+  }
+}
+
+void Actor::send(Edge& edge, const Message& message) {
   Message sent = message;
   sent.sent_ns = now_ns();
-  if (!edge->push(sent)) {
+  if (!edge.push(sent)) {
     if (on_failure_) {
-      on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent more than edge " + edge->name +
-                                                  " holds (" + std::to_string(edge->capacity()) +
+      on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent more than edge " + edge.name +
+                                                  " holds (" + std::to_string(edge.capacity()) +
                                                   "); please report this"));
     }
     return;
   }
   if (info_.source) metrics_.items.add(1);  // a source is sent nothing: its items are what it sends
-  edge->consumer->wake(edge->crosses_placements);
+  edge.consumer->wake(edge.crosses_placements);
 }
 
 std::uint32_t Actor::room(std::uint32_t output_port) const {
-  const Edge* edge = outputs_[output_port];
-  return edge == nullptr ? 0 : edge->room();
+  const std::vector<Edge*>& edges = outputs_[output_port].edges;
+  if (edges.empty()) return 0;
+  std::uint32_t least = edges[0]->room();
+  for (std::size_t i = 1; i < edges.size(); ++i) least = std::min(least, edges[i]->room());
+  return least;
+}
+
+std::uint32_t Actor::owners(std::uint32_t output_port) const {
+  return static_cast<std::uint32_t>(outputs_[output_port].edges.size());
+}
+
+std::uint32_t Actor::owner(std::uint32_t output_port, std::uint32_t expert) const {
+  const std::vector<std::uint16_t>& owners = outputs_[output_port].owners;
+  if (owners.empty()) return 0;
+  return expert < owners.size() ? owners[expert] : kNoOwner;
 }
 
 void Actor::end() { end_requested_ = true; }

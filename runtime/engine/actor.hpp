@@ -38,7 +38,13 @@ class Actor final : private Emitter, private CompletionPort {
         std::uint32_t completion_capacity);
 
   void connect_input(std::uint32_t port, Edge& edge) { inputs_[port].push_back(&edge); }
-  void connect_output(std::uint32_t port, Edge& edge) { outputs_[port] = &edge; }
+  // Only a by_expert port takes more than one edge: its owners are numbered in the order of these calls.
+  void connect_output(std::uint32_t port, Edge& edge) { outputs_[port].edges.push_back(&edge); }
+  // Says which of a port's edges leads to the owner of each expert; needed for more than one edge.
+  void share_out(std::uint32_t port, std::vector<std::uint16_t> owners) {
+    outputs_[port].owners = std::move(owners);
+  }
+  static constexpr std::uint16_t kNoOwner = 0xffff;
   // Called once when the actor will never emit again.
   void on_ended(std::function<void()> ended) { on_ended_ = std::move(ended); }
   // A broken promise (an emit without room): ends the job with an error.
@@ -60,6 +66,7 @@ class Actor final : private Emitter, private CompletionPort {
   CompletionPort& completion_port() noexcept { return *this; }
   const Metrics& metrics() const noexcept { return metrics_; }
   const std::vector<std::vector<Edge*>>& inputs() const noexcept { return inputs_; }
+  const std::vector<Edge*>& output_edges(std::uint32_t port) const noexcept { return outputs_[port].edges; }
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   std::string describe() const;  // for errors: levels and the reason it waits
 
@@ -67,12 +74,21 @@ class Actor final : private Emitter, private CompletionPort {
   // Emitter
   void emit(std::uint32_t output_port, const Message& message) override;
   std::uint32_t room(std::uint32_t output_port) const override;
+  std::uint32_t owners(std::uint32_t output_port) const override;
+  std::uint32_t owner(std::uint32_t output_port, std::uint32_t expert) const override;
+  void emit_to(std::uint32_t output_port, std::uint32_t owner, const Message& message) override;
   void end() override;
   // CompletionPort
   void post(const Message& message) noexcept override;
 
+  struct Output {
+    std::vector<Edge*> edges;           // none: not connected
+    std::vector<std::uint16_t> owners;  // [num_experts] index of an edge; empty: there is at most one
+  };
+
   bool step();
   bool outputs_have_room();
+  void send(Edge& edge, const Message& message);
   bool next_message(Message& message);
   bool take_from(std::uint32_t port, Message& message);
   bool inputs_ended() const;
@@ -88,7 +104,7 @@ class Actor final : private Emitter, private CompletionPort {
   Executor& executor_;
   std::vector<std::vector<Edge*>> inputs_;  // [ports][edges]
   std::vector<std::uint32_t> next_edge_;    // [ports] round robin
-  std::vector<Edge*> outputs_;              // [ports] null: not connected
+  std::vector<Output> outputs_;             // [ports]
   boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
   std::atomic<bool> scheduled_{false};
   std::atomic<std::uint32_t> turn_{0};  // orders one run after the other for memory

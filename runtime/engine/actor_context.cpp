@@ -1,6 +1,7 @@
 #include "runtime/engine/actor_context.hpp"
 
 #include <cassert>
+#include <utility>
 
 #include "topology/param_value.hpp"
 
@@ -21,13 +22,22 @@ ParamValue value_of(const StageSpec& spec, const StageInfo& info, std::string_vi
   return value.is_ok() ? value.value() : ParamValue{};
 }
 
+ExpertPartition experts_of(const StageSpec& spec, const StageInfo& info) {
+  if (!info.partitioned) return {};
+  auto experts = ExpertPartition::parse(effective_param(spec, info, "experts"));
+  assert(experts.is_ok() && "checked when the pipeline was parsed");
+  return experts.is_ok() ? std::move(experts).value() : ExpertPartition();
+}
+
 }  // namespace
 
-ActorContext::ActorContext(const StageSpec& spec, const StageInfo& info, const Services& services,
-                           std::span<std::byte> memory, Executor& executor, std::uint32_t workers,
-                           CompletionPort& completions)
+ActorContext::ActorContext(const StageSpec& spec, const StageInfo& info, std::uint32_t instance,
+                           const Services& services, std::span<std::byte> memory, Executor& executor,
+                           std::uint32_t workers, CompletionPort& completions)
     : spec_(spec),
       info_(info),
+      instance_(instance),
+      experts_(experts_of(spec, info)),
       services_(services),
       memory_(memory),
       executor_(executor),

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/engine/executor.hpp"
+#include "topology/expert_partition.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri {
@@ -16,12 +17,15 @@ class Actor;
 class ActorContext final : public StageContext {
  public:
   // Everything passed must outlive the context. The spec was checked: parameters have valid texts.
-  ActorContext(const StageSpec& spec, const StageInfo& info, const Services& services,
+  // instance: index among the stages of its kind.
+  ActorContext(const StageSpec& spec, const StageInfo& info, std::uint32_t instance, const Services& services,
                std::span<std::byte> memory, Executor& executor, std::uint32_t workers,
                CompletionPort& completions);
 
   std::string_view name() const override { return spec_.name; }
   const Services& services() const override { return services_; }
+  std::uint32_t instance() const override { return instance_; }
+  bool owns(std::uint32_t expert) const override { return experts_.contains(expert); }
   std::uint64_t integer(std::string_view param) const override;
   double number(std::string_view param) const override;
   bool boolean(std::string_view param) const override;
@@ -42,6 +46,8 @@ class ActorContext final : public StageContext {
 
   const StageSpec& spec_;
   const StageInfo& info_;
+  std::uint32_t instance_;
+  ExpertPartition experts_;
   const Services& services_;
   std::span<std::byte> memory_;
   Executor& executor_;

@@ -98,6 +98,7 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
                              std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch,
                              const Options& options) {
   std::uint64_t used = 0;
+  std::map<std::string_view, std::uint32_t> instances;  // by kind
   for (std::size_t i = 0; i < spec.stages.size(); ++i) {
     const StageSpec& stage = spec.stages[i];
     const StageKind* kind = registry.find(stage.kind);
@@ -118,9 +119,9 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
     const std::uint32_t threads =
         options.stepped != nullptr ? 4 : placements_[placement_of_stage_[i]]->spec().threads;
     const std::uint32_t workers = std::min(stage.workers.value_or(threads), threads);
-    member.context =
-        std::make_unique<ActorContext>(stage, *kind->info, services, scratch.subspan(used, stage_bytes[i]),
-                                       *member.executor, workers, member.actor->completion_port());
+    member.context = std::make_unique<ActorContext>(stage, *kind->info, instances[stage.kind]++, services,
+                                                    scratch.subspan(used, stage_bytes[i]), *member.executor,
+                                                    workers, member.actor->completion_port());
     used += stage_bytes[i];
     member.actor->on_ended([this] { actor_ended(); });
     member.actor->on_failure([this](Status status) { fail(std::move(status)); });
@@ -165,7 +166,27 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
     to->actor->connect_input(input, *made);
     edges_.push_back(std::move(made));
   }
+  if (services.plan.spec != nullptr) share_out_experts(services.plan.spec->num_experts);
   return {};
+}
+
+// Tables for the outputs from which several edges start: which one leads to the owner of an expert. That each
+// expert has one was checked when the model was opened.
+void Pipeline::share_out_experts(std::uint32_t num_experts) {
+  for (const Member& member : members_) {
+    for (std::uint32_t port = 0; port < member.actor->info().outputs.size(); ++port) {
+      const std::vector<Edge*>& edges = member.actor->output_edges(port);
+      if (edges.size() < 2) continue;
+      std::vector<std::uint16_t> owners(num_experts, Actor::kNoOwner);
+      for (std::size_t i = 0; i < edges.size(); ++i) {
+        const ActorContext& consumer = *find(edges[i]->consumer->name())->context;
+        for (std::uint32_t expert = 0; expert < num_experts; ++expert) {
+          if (consumer.owns(expert)) owners[expert] = static_cast<std::uint16_t>(i);
+        }
+      }
+      member.actor->share_out(port, std::move(owners));
+    }
+  }
 }
 
 Pipeline::Member* Pipeline::find(std::string_view name) noexcept {

@@ -24,15 +24,26 @@
 #include <utility>
 #include <vector>
 
+#include "topology/expert_partition.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri::testing {
 
 class HarnessContext final : public StageContext, public CompletionPort {
  public:
+  // `experts` of params is the stage's part of the experts when its kind is partitioned.
   HarnessContext(const StageInfo& info, const Services& services, std::uint64_t memory_bytes,
-                 std::map<std::string, std::string> params, std::uint32_t workers, std::uint64_t seed)
-      : info_(info), services_(services), params_(std::move(params)), workers_(workers), random_(seed) {
+                 std::map<std::string, std::string> params, std::uint32_t workers, std::uint64_t seed,
+                 std::uint32_t instance = 0)
+      : info_(info),
+        services_(services),
+        params_(std::move(params)),
+        instance_(instance),
+        workers_(workers),
+        random_(seed) {
+    if (const auto experts = params_.find("experts"); experts != params_.end()) {
+      experts_ = ExpertPartition::parse(experts->second).value();
+    }
     const std::uint64_t bytes = (memory_bytes + 63) / 64 * 64;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, std::max<std::uint64_t>(bytes, 64))));
     std::memset(memory_.get(), 0xAB, bytes);  // nothing may count on zeros
@@ -42,6 +53,8 @@ class HarnessContext final : public StageContext, public CompletionPort {
 
   std::string_view name() const override { return info_.kind; }
   const Services& services() const override { return services_; }
+  std::uint32_t instance() const override { return instance_; }
+  bool owns(std::uint32_t expert) const override { return experts_.contains(expert); }
   std::uint64_t integer(std::string_view param) const override {
     return parse_bytes(value(param)).value();
   }
@@ -104,34 +117,58 @@ class HarnessContext final : public StageContext, public CompletionPort {
   std::map<std::string, Counter> counters_;
   std::unique_ptr<std::byte, Free> memory_;
   std::size_t memory_bytes_ = 0;
+  ExpertPartition experts_;
+  std::uint32_t instance_;
   std::uint32_t workers_;
   std::mt19937_64 random_;
   std::mutex posted_mutex_;
   std::condition_variable arrived_;
 };
 
-// Records by port. `limit` is the room that every port has in one call.
+// Records by port. `limit` is the room that every port has in one call. Behind a port stands one owner of all
+// experts, unless `shares` gives the owners' parts.
 class RecordingEmitter final : public Emitter {
  public:
   void emit(std::uint32_t port, const Message& message) override {
-    if (room(port) == 0) throw std::logic_error("emit on a full port");
+    if (owners(port) > 1) throw std::logic_error("emit without an owner on a port that has several");
+    emit_to(port, 0, message);
+  }
+  void emit_to(std::uint32_t port, std::uint32_t owner, const Message& message) override {
+    if (owner >= owners(port)) throw std::logic_error("emit to an owner that the port does not have");
+    const std::uint32_t used = in_call_[{port, owner}]++;
+    if (used >= limit) throw std::logic_error("emit on a full port");
     if (ended) throw std::logic_error("emit after end");
     sent[port].push_back(message);
-    ++in_call_[port];
+    sent_to[port].push_back(owner);
+  }
+  std::uint32_t owners(std::uint32_t port) const override {
+    const auto parts = shares.find(port);
+    return parts == shares.end() ? 1 : static_cast<std::uint32_t>(parts->second.size());
+  }
+  std::uint32_t owner(std::uint32_t port, std::uint32_t expert) const override {
+    const auto parts = shares.find(port);
+    if (parts == shares.end()) return 0;
+    for (std::uint32_t i = 0; i < parts->second.size(); ++i) {
+      if (parts->second[i].contains(expert)) return i;
+    }
+    throw std::logic_error("an expert that no owner has");
   }
   std::uint32_t room(std::uint32_t port) const override {
-    const auto used = in_call_.find(port);
-    return limit - (used == in_call_.end() ? 0 : used->second);
+    std::uint32_t most = 0;
+    for (const auto& [to, used] : in_call_) most = to.first == port ? std::max(most, used) : most;
+    return limit - most;
   }
   void end() override { ended = true; }
   void begin_call() { in_call_.clear(); }
 
   std::map<std::uint32_t, std::deque<Message>> sent;
+  std::map<std::uint32_t, std::deque<std::uint32_t>> sent_to;  // the owner of each message ever sent, by port
+  std::map<std::uint32_t, std::vector<ExpertPartition>> shares;
   std::uint32_t limit = 1U << 20;
   bool ended = false;
 
  private:
-  std::map<std::uint32_t, std::uint32_t> in_call_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> in_call_;  // by port and owner
 };
 
 struct HarnessOptions {
@@ -139,6 +176,7 @@ struct HarnessOptions {
   std::uint32_t workers = 2;
   std::uint64_t seed = 1;
   std::uint32_t room = 1U << 20;  // of every output port in one call
+  std::uint32_t instance = 0;
 };
 
 class StageHarness {
@@ -146,7 +184,7 @@ class StageHarness {
   // `services` outlives the harness. The stage is started; `started` says with what result.
   StageHarness(const StageKind& kind, const Services& services, HarnessOptions options = {})
       : context(*kind.info, services, kind.memory_bytes == nullptr ? 0 : kind.memory_bytes(services.plan),
-                options.params, options.workers, options.seed),
+                options.params, options.workers, options.seed, options.instance),
         stage_(kind.create()) {
     emitter.limit = options.room;
     started = stage_->start(context);

@@ -1,4 +1,5 @@
-// Kinds for the case files: small graphs, and one stage (tune) with a parameter of every type.
+// Kinds for the case files: small graphs, one stage (tune) with a parameter of every type, and kinds that
+// share out experts.
 #pragma once
 
 #include <array>
@@ -80,5 +81,32 @@ inline constexpr auto kCaseKindPointers = [] {
 }();
 
 inline StageInfos case_kinds() { return kCaseKindPointers; }
+
+// Kinds that share out experts: dealer -> worker (several) -> keeper.
+inline constexpr PortInfo kJobsOut[] = {
+    {.name = "jobs", .type = MessageType::demand, .help = "jobs", .by_expert = true}};
+inline constexpr PortInfo kJobsIn[] = {
+    {.name = "jobs", .type = MessageType::demand, .help = "jobs", .many = true}};
+inline constexpr PortInfo kDoneOut[] = {
+    {.name = "done", .type = MessageType::expert, .help = "done", .by_expert = true}};
+inline constexpr PortInfo kDoneIn[] = {
+    {.name = "done", .type = MessageType::expert, .help = "done", .many = true}};
+
+inline constexpr StageInfo kSharingKinds[] = {
+    {.kind = "dealer", .help = "deals jobs", .outputs = kJobsOut, .source = true},
+    {.kind = "worker", .help = "does jobs", .inputs = kJobsIn, .outputs = kDoneOut, .partitioned = true},
+    {.kind = "keeper", .help = "keeps results", .inputs = kDoneIn, .partitioned = true},
+};
+
+// The kinds above and these.
+inline constexpr auto kSharingKindPointers = [] {
+  std::array<const StageInfo*, std::size(kCaseKinds) + std::size(kSharingKinds)> pointers{};
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    pointers[i] = i < std::size(kCaseKinds) ? &kCaseKinds[i] : &kSharingKinds[i - std::size(kCaseKinds)];
+  }
+  return pointers;
+}();
+
+inline StageInfos sharing_kinds() { return kSharingKindPointers; }
 
 }  // namespace colibri::testing

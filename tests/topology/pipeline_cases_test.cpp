@@ -17,6 +17,7 @@ struct Case {
   std::string name;
   std::vector<std::string> variables;
   std::vector<std::pair<std::string, std::string>> sets;  // flag, PATH=VALUE
+  std::uint32_t experts = 0;                              // of the model; 0: no model
   std::string yaml;
   std::vector<std::string> problems;
 };
@@ -24,6 +25,9 @@ struct Case {
 constexpr std::string_view kStages = "stages:\n  a: {kind: source}\n  b: {kind: tune}\n  c: {kind: sink}\n";
 constexpr std::string_view kEdges =
     "edges:\n  - {from: a.waves, to: b.waves}\n  - {from: b.waves, to: c.waves}\n";
+constexpr std::string_view kShared =
+    "edges:\n  - {from: d.jobs, to: a.jobs}\n  - {from: d.jobs, to: b.jobs}\n"
+    "  - {from: a.done, to: k.done}\n  - {from: b.done, to: k.done}\n";
 constexpr std::string_view kParams = "lanes, read_size, backend, direct, threshold, label";
 
 std::vector<Case> read_cases(const fs::path& path) {
@@ -41,12 +45,17 @@ std::vector<Case> read_cases(const fs::path& path) {
       cases.back().sets.emplace_back(line.substr(9, blank - 9), line.substr(blank + 1));
     } else if (line.starts_with("--- env ")) {
       cases.back().variables.push_back(line.substr(8));
+    } else if (line.starts_with("--- model ")) {
+      cases.back().experts = static_cast<std::uint32_t>(std::stoul(line.substr(10)));
     } else if (line == "--- yaml") {
       part = Part::yaml;
     } else if (line == "--- problems") {
       part = Part::problems;
     } else if (part == Part::yaml) {
-      cases.back().yaml += line == "$STAGES" ? kStages : line == "$EDGES" ? kEdges : line + "\n";
+      cases.back().yaml += line == "$STAGES"   ? kStages
+                           : line == "$EDGES"  ? kEdges
+                           : line == "$SHARED" ? kShared
+                                               : line + "\n";
     } else if (part == Part::problems) {
       if (const std::size_t at = line.find("$PARAMS"); at != std::string::npos) line.replace(at, 7, kParams);
       cases.back().problems.push_back(line);
@@ -55,7 +64,7 @@ std::vector<Case> read_cases(const fs::path& path) {
   return cases;
 }
 
-std::vector<std::string> problems_of(const Case& test) {
+std::vector<std::string> problems_of(const Case& test, StageInfos kinds) {
   std::vector<const char*> environment;
   for (const std::string& variable : test.variables) environment.push_back(variable.c_str());
   environment.push_back(nullptr);
@@ -66,20 +75,24 @@ std::vector<std::string> problems_of(const Case& test) {
         {set.substr(0, equals), set.substr(equals + 1), Origin{Origin::Kind::command_line, flag}});
   }
   PipelineProblems problems;
-  const PipelineSpec spec = parse_pipeline(test.yaml, "p.yaml", testing::case_kinds(), overrides, problems);
-  check_pipeline(spec, testing::case_kinds(), problems);
+  const PipelineSpec spec = parse_pipeline(test.yaml, "p.yaml", kinds, overrides, problems);
+  check_pipeline(spec, kinds, problems);
+  // As when a model is opened.
+  if (test.experts > 0) check_partitions(spec, kinds, test.experts, problems);
   return problems.lines;
 }
 
 TEST(PipelineCases, HaveExactlyTheirProblems) {
   std::size_t count = 0;
-  for (const char* file : {"syntax", "settings", "stages", "edges", "graph", "overrides"}) {
+  for (const char* file : {"syntax", "settings", "stages", "edges", "graph", "experts", "overrides"}) {
     const fs::path path = fs::path(COLIBRI_TEST_DATA) / "topology/cases" / (std::string(file) + ".case");
     const std::vector<Case> cases = read_cases(path);
     EXPECT_FALSE(cases.empty()) << path;
     for (const Case& test : cases) {
       SCOPED_TRACE(test.name);
-      const std::vector<std::string> found = problems_of(test);
+      const bool sharing = std::string_view(file) == "experts";
+      const std::vector<std::string> found =
+          problems_of(test, sharing ? testing::sharing_kinds() : testing::case_kinds());
       std::string expected_text, found_text;
       for (const std::string& line : test.problems) expected_text += line + "\n";
       for (const std::string& line : found) found_text += line + "\n";

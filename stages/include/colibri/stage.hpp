@@ -23,6 +23,9 @@
 //
 // Emits never fail: before each call the executor made sure that every output port has room for
 // StageInfo::max_emits messages. Work that threads share goes through context.parallel(tiles, fn).
+//
+// Kinds that work on experts may be partitioned: each of several stages then has some of the experts, and
+// messages about an expert are addressed to its owner (Emitter::emit_to).
 #pragma once
 
 #include <atomic>
@@ -72,6 +75,13 @@ class Emitter {
   virtual void emit(std::uint32_t output_port, const Message& message) = 0;
   // Messages that the port can still take in this call (for stages with many emits).
   virtual std::uint32_t room(std::uint32_t output_port) const = 0;
+  // Ports marked by_expert: the stages behind one share out the experts. They are numbered from 0; a port
+  // without an edge has none. `owner` is the one that has the expert, which must be one of this stage's own.
+  // Messages about an expert go to it alone: another stage could still look at what they point to when that
+  // is in use again. max_emits holds for each owner.
+  virtual std::uint32_t owners(std::uint32_t output_port) const = 0;
+  virtual std::uint32_t owner(std::uint32_t output_port, std::uint32_t expert) const = 0;
+  virtual void emit_to(std::uint32_t output_port, std::uint32_t owner, const Message& message) = 0;
   // Says that this stage will emit no more (sources, and stages whose inputs never end by themselves).
   virtual void end() = 0;
 };
@@ -92,6 +102,11 @@ class StageContext {
   virtual ~StageContext() = default;
   virtual std::string_view name() const = 0;
   virtual const Services& services() const = 0;
+  // Which of the stages of its kind this is, from 0, in the order of the file.
+  virtual std::uint32_t instance() const = 0;
+  // Whether the expert is among those of this stage; all are, unless the kind is partitioned. Not for hot
+  // paths.
+  virtual bool owns(std::uint32_t expert) const = 0;
 
   // Effective parameters, already checked against StageInfo; asking for an undeclared one is a bug.
   virtual std::uint64_t integer(std::string_view param) const = 0;  // integer, bytes
