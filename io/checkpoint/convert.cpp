@@ -124,7 +124,7 @@ Result<ConvertReport> convert(const fs::path& checkpoint, const fs::path& output
   COLIBRI_ASSIGN_OR_RETURN(const ConversionPlan plan,
                            plan_conversion(config, folder, options.weights, options.chunk_bytes));
 
-  ContainerPlan target{plan.spec, plan.tensors, {}, folder.identity()};
+  ContainerPlan target{plan.spec, plan.tensors, {}, folder.identity(), options.stripe};
   for (const std::string_view name : kCopiedFiles) {
     if (is_there(checkpoint / name)) target.copies.push_back(checkpoint / name);
   }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "io/container/model_spec.hpp"
 #include "io/status.hpp"
@@ -17,9 +18,12 @@
 namespace colibri {
 
 struct ConvertOptions {
-  std::string weights = "auto";                                // auto, f32, bf16, int8
-  std::uint32_t chunk_bytes = 128 * 1024;                      // multiple of 4096, at least 4096
-  bool force = false;                                          // replace what lies in the output folder
+  std::string weights = "auto";            // auto, f32, bf16, int8
+  std::uint32_t chunk_bytes = 128 * 1024;  // multiple of 4096, at least 4096
+  bool force = false;                      // replace what lies in the output folder
+  // Directories, one a drive, that share the expert records: those of expert e go to number e % size. The
+  // output folder has links to the files there. Empty: one file in the output folder.
+  std::vector<std::filesystem::path> stripe;
   std::function<void(std::string)> log;                        // one line each: ignored tensors, resumed work
   std::function<void(std::uint64_t, std::uint64_t)> progress;  // bytes written, bytes in all
   std::function<bool()> cancelled;  // polled often; true stops with ErrorCode::cancelled

@@ -1,4 +1,4 @@
-// The 4 KiB header of both .bin files.
+// The 4 KiB header of all .bin files.
 #include <algorithm>
 #include <cstring>
 
@@ -14,6 +14,7 @@ constexpr std::uint32_t kEndianMark = 0x01020304;
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kEndianAt = 12;
 constexpr std::size_t kKindAt = 16;
+constexpr std::size_t kPartAt = 20;
 constexpr std::size_t kDigestAt = 24;
 constexpr std::size_t kTableOffsetAt = 56;
 constexpr std::size_t kTableBytesAt = 64;
@@ -58,6 +59,7 @@ std::array<std::byte, kPageBytes> encode_header(const BinaryHeader& header) {
   store_little_endian(kContainerVersion, bytes.data() + kVersionAt);
   store_little_endian(kEndianMark, bytes.data() + kEndianAt);
   store_little_endian(static_cast<std::uint32_t>(header.kind), bytes.data() + kKindAt);
+  store_little_endian(header.part, bytes.data() + kPartAt);
   std::memcpy(bytes.data() + kDigestAt, header.spec_digest.data(), header.spec_digest.size());
   store_little_endian(header.table_offset, bytes.data() + kTableOffsetAt);
   store_little_endian(header.table_bytes, bytes.data() + kTableBytesAt);
@@ -86,12 +88,14 @@ Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind 
   }
   const auto stored_kind = load_little_endian<std::uint32_t>(bytes.data() + kKindAt);
   if (stored_kind != static_cast<std::uint32_t>(kind)) {
-    return mismatch(ErrorCode::corrupt, "wrong kind of colibri file", file,
-                    std::to_string(static_cast<std::uint32_t>(kind)), std::to_string(stored_kind),
-                    "model.bin is kind 1, experts.bin kind 2; were they swapped?");
+    return mismatch(
+        ErrorCode::corrupt, "wrong kind of colibri file", file,
+        std::to_string(static_cast<std::uint32_t>(kind)), std::to_string(stored_kind),
+        "model.bin is kind 1, experts.bin kind 2, a part of the experts kind 3; were they swapped?");
   }
   BinaryHeader header;
   header.kind = kind;
+  header.part = load_little_endian<std::uint32_t>(bytes.data() + kPartAt);
   std::memcpy(header.spec_digest.data(), bytes.data() + kDigestAt, header.spec_digest.size());
   header.table_offset = load_little_endian<std::uint64_t>(bytes.data() + kTableOffsetAt);
   header.table_bytes = load_little_endian<std::uint64_t>(bytes.data() + kTableBytesAt);

@@ -4,49 +4,18 @@
 #include <new>
 #include <unordered_map>
 
+#include "io/container/binary_file.hpp"
 #include "io/container/checksum.hpp"
 #include "io/container/container_files.hpp"
 #include "io/container/container_format.hpp"
 #include "io/container/dense_layout.hpp"
-#include "io/container/file_handle.hpp"
+#include "io/container/expert_parts.hpp"
 
 namespace colibri {
 namespace {
 
 // Bytes that are read before they are hashed: while they are still in a cache.
 constexpr std::uint64_t kReadPiece = 4U << 20;
-
-// A .bin file whose header was checked, with the bytes of its table.
-struct BinaryFile {
-  FileHandle file;
-  BinaryHeader header;
-  std::vector<std::byte> table;
-};
-
-Result<BinaryFile> open_binary(const std::filesystem::path& path, BinaryKind kind,
-                               const Sha256Digest& digest) {
-  COLIBRI_ASSIGN_OR_RETURN(FileHandle file, FileHandle::open_for_reading(path));
-  if (file.size() < kPageBytes) {
-    return Status(ErrorCode::corrupt, "file is too short for a header: " + path.string() +
-                                          ", expected at least " + std::to_string(kPageBytes) +
-                                          " bytes, found " + std::to_string(file.size()) +
-                                          "; copy or convert it again");
-  }
-  std::array<std::byte, kPageBytes> page;
-  COLIBRI_RETURN_IF_ERROR(file.read_at(0, page));
-  COLIBRI_ASSIGN_OR_RETURN(const BinaryHeader header, decode_header(page, kind, file.size(), path.string()));
-  if (header.spec_digest != digest) {
-    return Status(ErrorCode::corrupt, "the file belongs to another model_spec.json: " + path.string() +
-                                          ", expected digest " + to_hex(digest) + ", found " +
-                                          to_hex(header.spec_digest) +
-                                          "; files of two conversions were mixed, or "
-                                          "model_spec.json was changed");
-  }
-  // The table ends where the file ends (checked), so this allocation is bounded by the file's size.
-  std::vector<std::byte> table(header.table_bytes);
-  COLIBRI_RETURN_IF_ERROR(file.read_at(header.table_offset, table));
-  return BinaryFile{std::move(file), header, std::move(table)};
-}
 
 class OpenContainer final : public Container {
  public:
@@ -63,7 +32,7 @@ class OpenContainer final : public Container {
         chunk_hashes_(std::move(chunk_hashes)),
         pages_(pages),
         digest_(std::move(digest)),
-        expert_files_{folder_ / kExpertsFile} {
+        expert_files_(expert_file_paths(folder_, pages_.files)) {
     for (const DenseTensor& tensor : dense_.tensors) by_name_.emplace(tensor.name, &tensor);
     moe_ordinals_.reserve(spec_.num_layers());
     for (std::uint32_t layer = 0; layer < spec_.num_layers(); ++layer) {
@@ -84,7 +53,8 @@ class OpenContainer final : public Container {
   std::span<const std::filesystem::path> expert_files() const noexcept override { return expert_files_; }
   ExpertRecord record(std::uint32_t layer, std::uint32_t expert) const noexcept override {
     const std::uint64_t index = std::uint64_t{moe_ordinals_[layer]} * spec_.num_experts + expert;
-    return {0, kPageBytes + index * layout_.record_bytes, layout_.record_bytes,
+    const RecordPlace place = record_place(spec_, layout_, pages_.files, moe_ordinals_[layer], expert);
+    return {place.file, place.offset, layout_.record_bytes,
             std::span(chunk_hashes_).subspan(index * pages_.chunks_per_record, pages_.chunks_per_record)};
   }
   std::uint64_t expert_bytes() const noexcept override { return pages_.records * layout_.record_bytes; }
@@ -147,7 +117,6 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
   ModelSpec spec = std::move(parsed).value();
   COLIBRI_ASSIGN_OR_RETURN(const ExpertLayout layout,
                            expert_layout(spec.weight_dtype, spec.hidden_size, spec.intermediate_size));
-  COLIBRI_ASSIGN_OR_RETURN(const PageTableShape pages, page_table_shape(spec, layout));
 
   const std::filesystem::path model_path = folder / kModelFile;
   COLIBRI_ASSIGN_OR_RETURN(BinaryFile model, open_binary(model_path, BinaryKind::model, digest));
@@ -158,6 +127,8 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
 
   const std::filesystem::path experts_path = folder / kExpertsFile;
   COLIBRI_ASSIGN_OR_RETURN(const BinaryFile experts, open_binary(experts_path, BinaryKind::experts, digest));
+  COLIBRI_ASSIGN_OR_RETURN(const PageTableShape pages,
+                           page_table_shape(spec, layout, expert_file_count(experts.table, spec)));
   if (experts.header.table_offset != pages.table_offset) {
     return Status(ErrorCode::corrupt,
                   "the expert records have the wrong size: " + experts_path.string() +
@@ -166,6 +137,9 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
   }
   COLIBRI_ASSIGN_OR_RETURN(std::vector<std::uint64_t> hashes,
                            decode_page_table(experts.table, spec, layout, pages, experts_path.string()));
+  if (pages.files > 1) {
+    COLIBRI_RETURN_IF_ERROR(check_expert_parts(folder, spec, layout, pages, digest, hashes));
+  }
   // The tables hold the checksums of all weights, so this names the weights too, not only their shapes.
   Sha256Stream identity;
   identity.update(std::as_bytes(std::span(spec_text)));

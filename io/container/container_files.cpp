@@ -1,7 +1,29 @@
-// Recognising a container folder.
+// Recognising a container folder and its files.
 #include "io/container/container_files.hpp"
 
+#include <algorithm>
+
 namespace colibri {
+
+std::string expert_part_name(std::uint32_t part) { return "experts." + std::to_string(part) + ".bin"; }
+
+std::vector<std::string> listed_files() {
+  std::vector<std::string> names = {kSpecFile, kModelFile, kExpertsFile};
+  for (std::uint32_t part = 0; part < kMaxExpertFiles; ++part) names.push_back(expert_part_name(part));
+  names.insert(names.end(), kCopiedFiles.begin(), kCopiedFiles.end());
+  return names;
+}
+
+bool is_listed_file(std::string_view name) {
+  const std::vector<std::string> names = listed_files();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string with_link_target(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  return error ? path.string() : path.string() + " -> " + target.string();
+}
 
 Status check_container_folder(const std::filesystem::path& folder) {
   std::error_code ignored;

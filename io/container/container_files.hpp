@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/status.hpp"
 
@@ -18,9 +20,16 @@ inline constexpr char kTokenizerFile[] = "tokenizer.json";
 // Copied from the checkpoint when they are there.
 inline constexpr std::array<std::string_view, 3> kCopiedFiles = {kTokenizerFile, "tokenizer_config.json",
                                                                  "generation_config.json"};
-// Every file that the manifest may list, in its order.
-inline constexpr std::array<std::string_view, 6> kListedFiles = {
-    kSpecFile, kModelFile, kExpertsFile, kTokenizerFile, "tokenizer_config.json", "generation_config.json"};
+// Drives that the experts of a model may be striped over.
+inline constexpr std::uint32_t kMaxExpertFiles = 32;
+
+// "experts.0.bin": in the container folder, a link to a part of the experts.
+std::string expert_part_name(std::uint32_t part);
+// Every file that a container may have besides its manifest, in the manifest's order.
+std::vector<std::string> listed_files();
+bool is_listed_file(std::string_view name);
+// "LINK -> TARGET" for a link, else the path: how errors name a file that may lie elsewhere.
+std::string with_link_target(const std::filesystem::path& path);
 
 inline constexpr std::uint64_t kMaxSpecBytes = 64U << 20;
 inline constexpr std::uint64_t kMaxManifestBytes = 1U << 20;

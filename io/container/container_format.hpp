@@ -1,11 +1,12 @@
-// The binary format of model.bin and experts.bin, version 1. All integers are little-endian.
+// The binary format of model.bin, experts.bin and the parts of the experts, version 1. All integers are
+// little-endian.
 //
 // Header, 4096 bytes:
 //     0  char[8]   magic "COLIBRI\0"
 //     8  u32       format version
 //    12  u32       0x01020304, so that a byte-swapped file is told apart
-//    16  u32       kind: 1 model.bin, 2 experts.bin
-//    20  u32       0
+//    16  u32       kind: 1 model.bin, 2 experts.bin, 3 a part of the experts
+//    20  u32       index of the part, else 0
 //    24  u8[32]    SHA-256 of model_spec.json
 //    56  u64       offset of the table
 //    64  u64       bytes of the table
@@ -22,15 +23,21 @@
 //     u32 rows, u32 columns, u64 offset from the payload's start, u64 bytes, u64 0; then the names.
 //     Hashes: xxh3-64 of each tensor's bytes.
 //   Static part of experts.bin (the page table):
-//     u32 chunk bytes, u32 number of expert files (1), u64 payload bytes, u64 record bytes, u64 records,
+//     u32 chunk bytes, u32 number of expert files N, u64 payload bytes, u64 record bytes, u64 records,
 //     then per record, in (layer, expert) order, 32 bytes:
 //     u32 file index, u32 layer, u32 expert, u32 layout id (the weight format), u64 offset, u64 length.
 //     Hashes: per record, xxh3-64 of each chunk of the payload; the last chunk may be short.
+//
+// With N = 1 the records lie in experts.bin, between header and table. With N > 1 experts.bin has no
+// records: that of expert e lies in part e % N, the file behind the link experts.0.bin, experts.1.bin, ...
+// A part is written like experts.bin with the records and the table of its own experts, in the same
+// order; its hashes repeat those of experts.bin, so that a part of other weights is told apart at open.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,7 +50,7 @@ namespace colibri {
 
 inline constexpr std::uint64_t kTensorAlignment = 64;
 
-enum class BinaryKind : std::uint32_t { model = 1, experts = 2 };
+enum class BinaryKind : std::uint32_t { model = 1, experts = 2, expert_part = 3 };
 
 struct BinaryHeader {
   BinaryKind kind = BinaryKind::model;
@@ -51,6 +58,7 @@ struct BinaryHeader {
   std::uint64_t table_offset = 0;
   std::uint64_t table_bytes = 0;
   std::uint64_t file_length = 0;
+  std::uint32_t part = 0;  // of kind expert_part
 };
 
 std::array<std::byte, kPageBytes> encode_header(const BinaryHeader& header);
@@ -77,8 +85,10 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
 // Not ok, naming file, offset and tensor, when `computed` is not the tensor's checksum.
 Status check_tensor_hash(const DenseTensor& tensor, std::uint64_t computed, const std::string& file);
 
-// Where records lie; the same for every record, in (layer, expert) order.
+// Which records a file lists and where they lie; all have the same size.
 struct PageTableShape {
+  std::uint32_t files = 1;
+  std::optional<std::uint32_t> part;  // of a part: its index; then records, offsets and length are its own
   std::uint64_t records = 0;
   std::uint32_t chunk_bytes = 0;
   std::uint64_t chunks_per_record = 0;
@@ -87,11 +97,31 @@ struct PageTableShape {
   std::uint64_t table_offset = 0;
   std::uint64_t file_length = 0;
 };
-Result<PageTableShape> page_table_shape(const ModelSpec& spec, const ExpertLayout& layout);
+// Of experts.bin, for records in `files` files; files <= num_experts.
+Result<PageTableShape> page_table_shape(const ModelSpec& spec, const ExpertLayout& layout,
+                                        std::uint32_t files = 1);
+Result<PageTableShape> part_table_shape(const ModelSpec& spec, const ExpertLayout& layout,
+                                        std::uint32_t files, std::uint32_t part);
 
-// Static part of experts.bin's table.
+struct RecordPlace {
+  std::uint32_t file = 0;
+  std::uint64_t offset = 0;
+};
+// `moe_ordinal`: position of the layer among those with experts.
+RecordPlace record_place(const ModelSpec& spec, const ExpertLayout& layout, std::uint32_t files,
+                         std::uint32_t moe_ordinal, std::uint32_t expert) noexcept;
+
+// What an intact table says is its number of expert files; 1 when it is damaged or the number is impossible,
+// so that decoding it as a table of one file says what is wrong.
+std::uint32_t expert_file_count(std::span<const std::byte> table, const ModelSpec& spec) noexcept;
+
+// Static part of the table of experts.bin or of a part.
 std::vector<std::byte> encode_page_table(const ModelSpec& spec, const ExpertLayout& layout,
                                          const PageTableShape& shape);
+// With the chunk hashes of all records, and the table's checksum.
+std::vector<std::byte> encode_whole_table(const ModelSpec& spec, const ExpertLayout& layout,
+                                          const PageTableShape& shape,
+                                          std::span<const std::uint64_t> chunk_hashes);
 // Checks the table's checksum and that its static part is what the spec demands; returns the chunk hashes
 // of all records, chunks_per_record each.
 Result<std::vector<std::uint64_t>> decode_page_table(std::span<const std::byte> table, const ModelSpec& spec,

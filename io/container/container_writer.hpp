@@ -26,6 +26,7 @@ struct ContainerPlan {
   std::vector<DenseTensor> tensors;  // as dense_slots(spec), with formats; offsets are set by the writer
   std::vector<std::filesystem::path> copies;  // tokenizer files, copied under their own names
   std::string identity;                       // of the source: a changed checkpoint must not be mixed
+  std::vector<std::filesystem::path> stripe;  // directories for the parts of the experts; empty: experts.bin
 };
 
 class ContainerWriter {
@@ -39,7 +40,7 @@ class ContainerWriter {
   const std::vector<DenseTensor>& tensors() const noexcept { return plan_.tensors; }
   std::uint64_t dense_bytes() const noexcept { return payload_bytes_; }
   std::uint64_t expert_bytes() const noexcept { return pages_.records * layout_.record_bytes; }
-  std::uint64_t total_bytes() const noexcept { return model_length_ + pages_.file_length; }
+  std::uint64_t total_bytes() const noexcept { return model_length_ + expert_file_bytes_; }
   std::uint64_t bytes_done() const noexcept;
   // A former run left finished parts that are kept, or everything.
   bool resumed() const noexcept { return output_.resumed(); }
@@ -58,8 +59,9 @@ class ContainerWriter {
   ContainerWriter(ContainerPlan plan, OutputFolder output)
       : plan_(std::move(plan)), output_(std::move(output)) {}
   Status open_files(const std::filesystem::path& folder);
-  Status check_free_space(const std::filesystem::path& folder) const;
+  Status check_space(const std::filesystem::path& folder) const;
   Status write_side_files();
+  Status finish_experts(Manifest& manifest);
 
   ContainerPlan plan_;
   OutputFolder output_;
@@ -69,7 +71,11 @@ class ContainerWriter {
   std::uint64_t payload_bytes_ = 0;
   std::uint64_t model_length_ = 0;
   std::optional<BinaryWriter> model_;
-  std::optional<BinaryWriter> experts_;
+  std::vector<OutsideFile> parts_;             // of a striped model
+  std::vector<PageTableShape> expert_shapes_;  // of experts.bin, or of each part
+  std::uint64_t expert_file_bytes_ = 0;
+  std::vector<BinaryWriter> experts_;        // one per shape
+  std::vector<std::uint64_t> chunk_hashes_;  // of all records, for the table of a striped model
   std::size_t next_tensor_ = 0;
   std::uint64_t next_record_ = 0;
   std::vector<std::uint32_t> moe_layers_;

@@ -1,8 +1,6 @@
 // Reading and writing of manifest.json.
 #include "io/container/manifest.hpp"
 
-#include <algorithm>
-
 #include "io/container/container.hpp"
 #include "io/container/container_files.hpp"
 #include "io/container/strict_json.hpp"
@@ -65,7 +63,7 @@ Result<Manifest> manifest_from_json(std::string_view text, const std::string& so
       file.name = entry.at("name").get<std::string>();
       file.bytes = entry.at("bytes").get<std::uint64_t>();
       // Only names that a container can have: the manifest must not lead to a file elsewhere.
-      if (std::find(kListedFiles.begin(), kListedFiles.end(), file.name) == kListedFiles.end()) {
+      if (!is_listed_file(file.name)) {
         return damaged(source, "it lists the unknown file " + entry.at("name").dump());
       }
       if (!parse_digest(entry.at("sha256"), file.sha256))

@@ -21,7 +21,7 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  std::vector<ManifestFile> files;  // in the order of kListedFiles
+  std::vector<ManifestFile> files;  // in the order of listed_files()
   std::uint64_t expert_records = 0;
   Sha256Digest chunk_tree_root{};
 };

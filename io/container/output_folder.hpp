@@ -4,6 +4,8 @@
 // a folder with model_spec.json is a finished container. The state of an unfinished one:
 //   identity   what is converted and how; another run goes on only if its own is the same text
 //   complete   names of the files to move, once all are there; from then on only moves are left
+// A file that is to lie elsewhere, a part of the experts, is a link in both folders: while it is written
+// to TARGET.partial, at the end to TARGET.
 // The partial folder is locked while a conversion runs, so that two cannot write the same one.
 #pragma once
 
@@ -16,14 +18,21 @@
 
 namespace colibri {
 
+// A file of the folder that lies elsewhere: `name` will be a link to `target`, which is absolute.
+struct OutsideFile {
+  std::string name;
+  std::filesystem::path target;
+};
+
 class OutputFolder {
  public:
   using Log = std::function<void(std::string)>;  // may be empty
 
-  // Refuses a folder with other content unless `force`; then files of an old container are replaced at
-  // the end and files that are none of a container are left alone.
+  // Refuses a folder with other content, and files that lie at the targets of `outside`, unless `force`;
+  // then files of an old container are replaced at the end and files that are none of a container are left
+  // alone, as are parts of the old one that lie elsewhere: `log` names them.
   static Result<OutputFolder> open(const std::filesystem::path& folder, const std::string& identity,
-                                   bool force, const Log& log);
+                                   bool force, const Log& log, std::vector<OutsideFile> outside = {});
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;
   ~OutputFolder();
@@ -42,13 +51,19 @@ class OutputFolder {
   void discard() noexcept;
 
  private:
-  OutputFolder(std::filesystem::path folder, std::filesystem::path partial)
-      : folder_(std::move(folder)), partial_(std::move(partial)) {}
+  OutputFolder(std::filesystem::path folder, std::filesystem::path partial, std::vector<OutsideFile> outside)
+      : folder_(std::move(folder)), partial_(std::move(partial)), outside_(std::move(outside)) {}
   Status lock();
   Status take_up(const std::string& identity, bool force, const Log& log);
+  Status check_content(bool force) const;
+  Status empty_partial();
+  Status link_outside_files();
+  Status publish_outside_file(const std::string& name);
+  void name_parts_left(const Log& log) const;
 
   std::filesystem::path folder_;
   std::filesystem::path partial_;
+  std::vector<OutsideFile> outside_;
   std::vector<std::string> files_;  // of the mark "complete"
   bool resumed_ = false;
   bool created_ = false;  // the folder itself

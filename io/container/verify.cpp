@@ -1,7 +1,8 @@
 // verify_container: every byte of a container against every checksum.
 //
-// model.bin and experts.bin are read once: SHA-256 of the file, checksums of tensors and chunks, and
-// the hash tree come from the same pass. Errors name the smallest thing that is known to be damaged.
+// model.bin and the files with expert records are read once: SHA-256 of the file and checksums of
+// tensors and chunks come from the same pass; the hash tree is one over all files. Errors name the smallest
+// thing that is known to be damaged.
 #include <algorithm>
 #include <new>
 #include <vector>
@@ -58,7 +59,8 @@ class FrontToBack {
   std::uint64_t position_ = 0;
 };
 
-Result<Sha256Digest> verify_experts(const Container& container, const FileHandle& file, HashTree& tree,
+// The records that lie in expert file `index`, which is `file`.
+Result<Sha256Digest> verify_experts(const Container& container, std::uint32_t index, const FileHandle& file,
                                     const FrontToBack::Progress& progress) {
   FrontToBack reader(file, progress);
   const ModelSpec& spec = container.spec();
@@ -67,7 +69,7 @@ Result<Sha256Digest> verify_experts(const Container& container, const FileHandle
     if (!spec.layers[layer].moe) continue;
     for (std::uint32_t expert = 0; expert < spec.num_experts; ++expert) {
       const ExpertRecord record = container.record(layer, expert);
-      tree.add_record(layer, expert, record.chunk_hashes);
+      if (record.file != index) continue;
       COLIBRI_RETURN_IF_ERROR(reader.skip_to(record.offset));
       const std::uint64_t payload_end = record.offset + container.layout().payload_bytes;
       for (std::size_t chunk = 0; chunk < record.chunk_hashes.size(); ++chunk) {
@@ -77,7 +79,7 @@ Result<Sha256Digest> verify_experts(const Container& container, const FileHandle
                                                [&hash](auto piece) { hash.update(piece); }));
         if (hash.digest() == record.chunk_hashes[chunk]) continue;
         return Status(ErrorCode::corrupt,
-                      "wrong checksum of an expert: " + file.path().string() + ", offset " +
+                      "wrong checksum of an expert: " + with_link_target(file.path()) + ", offset " +
                           std::to_string(begin) + ": layer " + std::to_string(layer) + ", expert " +
                           std::to_string(expert) + ", chunk " + std::to_string(chunk) + ", expected " +
                           std::to_string(record.chunk_hashes[chunk]) + ", found " +
@@ -102,6 +104,28 @@ Result<Sha256Digest> verify_model(const Container& container, const FileHandle& 
   return reader.finish();
 }
 
+// Every file of the container: records, tensors, or bytes alone.
+Result<Sha256Digest> verify_file(const Container& container, const FileHandle& file,
+                                 const FrontToBack::Progress& progress) {
+  if (file.path() == container.folder() / kModelFile) return verify_model(container, file, progress);
+  const auto expert_files = container.expert_files();
+  for (std::uint32_t index = 0; index < expert_files.size(); ++index) {
+    if (file.path() == expert_files[index]) return verify_experts(container, index, file, progress);
+  }
+  return FrontToBack(file, progress).finish();
+}
+
+HashTree tree_of(const Container& container) {
+  HashTree tree;
+  const ModelSpec& spec = container.spec();
+  for (std::uint32_t layer = 0; layer < spec.num_layers(); ++layer) {
+    for (std::uint32_t expert = 0; spec.layers[layer].moe && expert < spec.num_experts; ++expert) {
+      tree.add_record(layer, expert, container.record(layer, expert).chunk_hashes);
+    }
+  }
+  return tree;
+}
+
 Status verify_files(const std::filesystem::path& folder,
                     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   COLIBRI_ASSIGN_OR_RETURN(const std::shared_ptr<const Container> container, Container::open(folder));
@@ -112,7 +136,7 @@ Status verify_files(const std::filesystem::path& folder,
   // What is there, in the manifest's order.
   std::vector<std::pair<std::string, FileHandle>> files;
   std::uint64_t total = 0;
-  for (const std::string_view name : kListedFiles) {
+  for (const std::string& name : listed_files()) {
     const std::filesystem::path path = folder / name;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) continue;
@@ -127,11 +151,8 @@ Status verify_files(const std::filesystem::path& folder,
   };
 
   Manifest found;
-  HashTree tree;
   for (const auto& [name, file] : files) {
-    Result<Sha256Digest> digest = name == kModelFile     ? verify_model(*container, file, advance)
-                                  : name == kExpertsFile ? verify_experts(*container, file, tree, advance)
-                                                         : FrontToBack(file, advance).finish();
+    Result<Sha256Digest> digest = verify_file(*container, file, advance);
     if (!digest) return std::move(digest).status();
     const auto entry = std::find_if(listed.files.begin(), listed.files.end(),
                                     [&name = name](const ManifestFile& other) { return other.name == name; });
@@ -154,6 +175,7 @@ Status verify_files(const std::filesystem::path& folder,
                                         "; copy or convert the model again"};
     }
   }
+  const HashTree tree = tree_of(*container);
   found.expert_records = tree.records();
   found.chunk_tree_root = tree.root();
   if (found.chunk_tree_root != listed.chunk_tree_root) {

@@ -2,8 +2,11 @@
 #include "io/checkpoint/convert.hpp"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
@@ -21,6 +24,7 @@ struct ConvertArguments {
   std::string output;
   std::string weights = "auto";
   std::string chunk = "128KiB";
+  std::string stripe;
   bool force = false;
 };
 
@@ -30,6 +34,21 @@ std::string check_chunk(const std::string& text) {
   if (!bytes) return bytes.status().to_string();
   if (*bytes < kChunkStep || *bytes > kMaxChunkBytes || *bytes % kChunkStep != 0) {
     return "the chunk size must be a multiple of 4KiB from 4KiB to 1GiB: " + text;
+  }
+  return {};
+}
+
+std::vector<std::filesystem::path> split_directories(const std::string& list) {
+  std::vector<std::filesystem::path> directories;
+  std::istringstream items(list);
+  for (std::string item; std::getline(items, item, ',');) directories.emplace_back(item);
+  return directories;
+}
+
+// Empty when `text` is a list of directories; what they are is checked by the conversion.
+std::string check_stripe(const std::string& text) {
+  if (text.empty() || text.front() == ',' || text.back() == ',' || text.find(",,") != std::string::npos) {
+    return "expected directories separated by commas, as in /fast0/experts,/fast1/experts: " + text;
   }
   return {};
 }
@@ -49,6 +68,7 @@ ExitStatus run_convert(const ConvertArguments& arguments, VerbContext& context) 
   options.weights = arguments.weights;
   options.chunk_bytes = static_cast<std::uint32_t>(parse_bytes(arguments.chunk).value());
   options.force = arguments.force;
+  options.stripe = split_directories(arguments.stripe);
   options.log = [&context](const std::string& line) { context.console.info("convert: " + line); };
   options.progress = [&progress](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   options.cancelled = [&stop] { return stop.received() != 0; };
@@ -73,7 +93,8 @@ void add_convert(CLI::App& app, VerbContext& context) {
       "1 GiB of memory; when it was interrupted, the same command goes on.\n\n"
       "Examples:\n"
       "  colibri convert ~/models/Qwen3-30B-A3B model\n"
-      "  colibri convert ~/models/Mixtral-8x7B model --weights int8 --chunk 256KiB");
+      "  colibri convert ~/models/Mixtral-8x7B model --weights int8 --chunk 256KiB\n"
+      "  colibri convert ~/models/Qwen3-30B-A3B model --stripe /drive0/experts,/drive1/experts");
   auto arguments = std::make_shared<ConvertArguments>();
   verb->add_option("CHECKPOINT_DIR", arguments->checkpoint, "Folder with config.json and safetensors files")
       ->required();
@@ -85,6 +106,11 @@ void add_convert(CLI::App& app, VerbContext& context) {
   verb->add_option("--chunk", arguments->chunk, "Unit of checksums in an expert record, a multiple of 4KiB")
       ->check(CLI::Validator(check_chunk, "SIZE"))
       ->capture_default_str();
+  verb->add_option(
+          "--stripe", arguments->stripe,
+          "Share the experts out over these directories, one a drive: an expert goes to number id % N; "
+          "OUT_DIR gets links to the files")
+      ->check(CLI::Validator(check_stripe, "DIR,DIR,..."));
   verb->add_flag("--force", arguments->force, "Replace what lies in OUT_DIR");
   add_quiet_flag(*verb, context);
   verb->callback([arguments, &context] {

@@ -3,9 +3,11 @@
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/container/container.hpp"
 #include "io/text/json_output.hpp"
@@ -80,6 +82,29 @@ std::string attention_text(const AttentionSpec& attention) {
          " key-value heads, " + std::to_string(attention.head_dim) + " per head";
 }
 
+// One file with expert records: experts.bin, or a part of a striped model.
+struct ExpertFile {
+  std::string name;
+  std::string target;  // of a link, else empty
+  std::uint64_t records = 0;
+};
+
+std::vector<ExpertFile> expert_files_of(const Container& container) {
+  std::vector<ExpertFile> files;
+  for (const std::filesystem::path& path : container.expert_files()) {
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    files.push_back({path.filename().string(), error ? std::string() : target.string(), 0});
+  }
+  const ModelSpec& spec = container.spec();
+  for (std::uint32_t layer = 0; layer < spec.num_layers(); ++layer) {
+    for (std::uint32_t expert = 0; spec.layers[layer].moe && expert < spec.num_experts; ++expert) {
+      ++files[container.record(layer, expert).file].records;
+    }
+  }
+  return files;
+}
+
 std::string describe(const Container& container) {
   const ModelSpec& spec = container.spec();
   const ModelSizes sizes = sizes_of(container);
@@ -103,6 +128,13 @@ std::string describe(const Container& container) {
   report.bytes("experts", sizes.expert_bytes);
   report.bytes("expert record", sizes.record_bytes);
   report.count("expert records", sizes.experts);
+  const std::vector<ExpertFile> files = expert_files_of(container);
+  for (std::size_t i = 0; files.size() > 1 && i < files.size(); ++i) {
+    report.line(files[i].name.c_str(),
+                "-> " + files[i].target + ", " + std::to_string(files[i].records) + " records, " +
+                    format_bytes(files[i].records * sizes.record_bytes) + ", experts " + std::to_string(i) +
+                    "/" + std::to_string(files.size()));
+  }
   report.bytes("dense bytes per token", sizes.dense_bytes_per_token);
   report.bytes("expert bytes per token", sizes.expert_bytes_per_token);
   report.line("digest", container.digest());
@@ -126,6 +158,18 @@ std::string describe_as_json(const Container& container) {
   number("dense_bytes_per_token", sizes.dense_bytes_per_token);
   number("expert_bytes_per_token", sizes.expert_bytes_per_token);
   json += container.tokenizer_path().empty() ? ", \"tokenizer\": false" : ", \"tokenizer\": true";
+  json += ", \"expert_files\": [";
+  for (const ExpertFile& file : expert_files_of(container)) {
+    json += json.back() == '[' ? "{\"name\": " : ", {\"name\": ";
+    append_json_string(json, file.name);
+    json += ", \"target\": ";
+    if (file.target.empty()) json += "null";
+    if (!file.target.empty()) append_json_string(json, file.target);
+    number("records", file.records);
+    number("bytes", file.records * sizes.record_bytes);
+    json += "}";
+  }
+  json += "]";
   return json + ", \"spec\": " + model_spec_to_json(container.spec()) + "}\n";
 }
 

@@ -112,6 +112,46 @@ TEST_F(ContainerVerbs, ReplacesAnOutputOnlyWhenForced) {
   EXPECT_TRUE(contains(run_colibri({"inspect", model_}).out, "mixtral"));
 }
 
+TEST_F(ContainerVerbs, StripesTheExpertsOverDirectories) {
+  const std::string first = folder_.file("fast0");
+  const std::string second = folder_.file("fast1");
+  fs::create_directory(first);
+  fs::create_directory(second);
+  ASSERT_EQ(convert(kGolden + "olmoe", {"--stripe", first + "," + second}).status, 0);
+  EXPECT_EQ(run_colibri({"verify", model_}).status, 0);
+  const RunResult text = run_colibri({"inspect", model_});
+  for (const std::string& word : {"experts.0.bin           -> " + first, "experts.1.bin           -> " + second,
+                                  std::string("experts 1/2")}) {
+    EXPECT_TRUE(contains(text.out, word)) << word << " not in: " << text.out;
+  }
+  const Result<JsonValue> json = parse_json(run_colibri({"inspect", model_, "--json"}).out);
+  ASSERT_TRUE(json.is_ok()) << json.status().to_string();
+  const JsonValue* files = json->find("expert_files");
+  ASSERT_NE(files, nullptr);
+  ASSERT_NE(files->array(), nullptr);
+  ASSERT_EQ(files->array()->size(), 2U);
+  std::uint64_t bytes = 0;
+  for (const JsonValue& file : *files->array()) bytes += number(file, "bytes");
+  EXPECT_EQ(bytes, number(*json, "expert_bytes"));
+
+  // A drive that is not there is named, with what to look at.
+  fs::rename(second, folder_.file("unmounted"));
+  const RunResult gone = run_colibri({"inspect", model_});
+  EXPECT_EQ(gone.status, 1);
+  EXPECT_TRUE(contains(gone.err, "experts.1.bin -> " + second)) << gone.err;
+}
+
+TEST_F(ContainerVerbs, RefusesAWrongListOfDirectories) {
+  for (const char* list : {"", ",", "a,", ",a", "a,,b"}) {
+    const RunResult result = convert(kGolden + "olmoe", {"--stripe", list});
+    EXPECT_EQ(result.status, 2) << list << ": " << result.err;
+  }
+  const RunResult missing = convert(kGolden + "olmoe", {"--stripe", folder_.file("a") + "," + folder_.file("b")});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_TRUE(contains(missing.err, "does not exist: " + folder_.file("a"))) << missing.err;
+  EXPECT_FALSE(fs::exists(model_));
+}
+
 TEST_F(ContainerVerbs, VerifyFindsOneFlippedBit) {
   ASSERT_EQ(convert(kGolden + "mixtral").status, 0);
   const std::string file = model_ + "/experts.bin";

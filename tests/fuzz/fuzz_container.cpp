@@ -2,8 +2,9 @@
 //
 // The input is a list of changes to a small intact container, so that inputs stay short and deep:
 //   byte 0         bits 0-1: file (experts.bin, model.bin, manifest.json, model_spec.json)
-//                  bit 2: make the checksums of header and table right again, so that deeper checks are reached
-//                  bit 3: offsets count from the table instead of the start
+//                  bit 2: make the checksums of header and table right again, so that deeper checks are
+//                  reached bit 3: offsets count from the table instead of the start bit 4: a model in two
+//                  parts; its files are experts.bin, the parts and the manifest
 //   then 12 bytes  u32 offset, u64 value to put there; offset 2^32-1: cut the file to that many bytes
 #include <unistd.h>
 
@@ -27,7 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 4> kFiles = {"experts.bin", "model.bin", "manifest.json", "model_spec.json"};
+using Files = std::array<const char*, 4>;
+constexpr Files kFiles = {"experts.bin", "model.bin", "manifest.json", "model_spec.json"};
+constexpr Files kStripedFiles = {"experts.bin", "experts.0.bin", "manifest.json", "experts.1.bin"};
 constexpr std::size_t kHeaderBytes = 4096, kTableOffsetAt = 56, kHeaderHashAt = 80;
 constexpr std::uint32_t kCut = 0xffffffffU;
 
@@ -54,17 +57,22 @@ void seal(std::string& bytes) {
   put_number(bytes, kHeaderHashAt, xxh3_64(std::as_bytes(std::span(bytes)).first(kHeaderBytes)));
 }
 
-// The intact container, made once, in a folder that goes at the end.
+// The intact containers, made once, in a folder that goes at the end.
 class Intact {
  public:
-  Intact() : folder_(fs::temp_directory_path() / ("colibri_fuzz_container_" + std::to_string(::getpid()))) {
-    fs::create_directories(folder_);
+  explicit Intact(bool striped)
+      : files_(striped ? kStripedFiles : kFiles),
+        folder_(fs::temp_directory_path() /
+                ("colibri_fuzz_container_" + std::to_string(::getpid()) + (striped ? "_striped" : ""))) {
+    fs::create_directories(folder_ / "drive0");
+    fs::create_directories(folder_ / "drive1");
     fuzz_check(test::write_synthetic_checkpoint(folder_ / "checkpoint", {}).is_ok(), "no checkpoint");
     ConvertOptions options;
     options.chunk_bytes = 4096;
+    if (striped) options.stripe = {folder_ / "drive0", folder_ / "drive1"};
     fuzz_check(convert_checkpoint(folder_ / "checkpoint", model(), options).is_ok(), "no container");
-    for (std::size_t i = 0; i < kFiles.size(); ++i) {
-      std::ifstream file(model() / kFiles[i], std::ios::binary);
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      std::ifstream file(model() / files_[i], std::ios::binary);
       contents_[i] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     }
   }
@@ -77,12 +85,15 @@ class Intact {
 
   fs::path model() const { return folder_ / "model"; }
   const std::string& content(std::size_t file) const { return contents_[file]; }
+  bool is_binary(std::size_t file) const { return fs::path(files_[file]).extension() == ".bin"; }
+  // Through the link of a part.
   void write(std::size_t file, const std::string& bytes) const {
-    std::ofstream stream(model() / kFiles[file], std::ios::binary | std::ios::trunc);
+    std::ofstream stream(model() / files_[file], std::ios::binary | std::ios::trunc);
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
 
  private:
+  Files files_;
   fs::path folder_;
   std::array<std::string, kFiles.size()> contents_;
 };
@@ -127,11 +138,13 @@ void use(const Container& container) {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace colibri;
   if (size == 0) return 0;
-  static const fuzz::Intact intact;
+  static const fuzz::Intact whole(false);
+  static const fuzz::Intact striped(true);
+  const fuzz::Intact& intact = (data[0] & 16U) != 0 ? striped : whole;
   const std::size_t file = data[0] & 3U;
   std::string bytes = intact.content(file);
   fuzz::apply_changes(bytes, data + 1, size - 1, (data[0] & 8U) != 0);
-  if ((data[0] & 4U) != 0 && file < 2) fuzz::seal(bytes);
+  if ((data[0] & 4U) != 0 && intact.is_binary(file)) fuzz::seal(bytes);
   intact.write(file, bytes);
   const bool changed = bytes != intact.content(file);
   if (const auto opened = Container::open(intact.model())) fuzz::use(*opened.value());

@@ -1,0 +1,83 @@
+// A model whose experts lie in two directories gives the answers of the model in one file, to the bit, and
+// reads from both.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <bit>
+
+#include "io/checkpoint/convert.hpp"
+#include "tests/support/golden_model.hpp"
+
+namespace colibri::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path demo_checkpoint() {
+  return fs::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo" / "checkpoint";
+}
+
+std::vector<Request> requests() {
+  std::vector<Request> all;
+  for (std::int32_t i = 0; i < 12; ++i) {
+    std::vector<std::int32_t> prompt;
+    for (std::int32_t t = 0; t < 5 + 7 * i; ++t) prompt.push_back(17 + (i * 131 + t * 37) % 4000);
+    all.push_back(i % 4 == 3 ? score_request(prompt) : generate_request(prompt, 6));
+    if (i % 4 != 3) all.back().logprobs = 3;
+    if (i % 4 != 3) all.back().logprobs_given = true;
+  }
+  return all;
+}
+
+// Tokens, and the bits of all numbers.
+std::vector<std::vector<std::uint32_t>> bits(const JobRun& run) {
+  std::vector<std::vector<std::uint32_t>> all;
+  for (const RequestResult& result : run.results) {
+    EXPECT_TRUE(result.error.is_ok()) << result.error.to_string();
+    std::vector<std::uint32_t> one(result.tokens.begin(), result.tokens.end());
+    for (const float value : result.prompt_logprobs) one.push_back(std::bit_cast<std::uint32_t>(value));
+    for (const TokenLogprob& token : result.logprobs)
+      one.push_back(std::bit_cast<std::uint32_t>(token.logprob));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+class StripedModel : public ::testing::Test {
+ protected:
+  StripedModel() {
+    ConvertOptions options;
+    for (const char* drive : {"drive0", "drive1"}) {
+      fs::create_directories(folder_ / drive);
+      options.stripe.push_back(folder_ / drive);
+    }
+    const auto converted = convert_checkpoint(demo_checkpoint(), folder_ / "model", options);
+    EXPECT_TRUE(converted.is_ok()) << converted.status().to_string();
+  }
+  ~StripedModel() override {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  fs::path folder_ = fs::path(::testing::TempDir()) / ("colibri.striped." + std::to_string(::getpid()));
+};
+
+TEST_F(StripedModel, AnswersLikeTheModelInOneFile) {
+  const auto whole =
+      open_engine(container_of(demo_checkpoint(), "config.json", "auto"), {{"memory.experts", "25%"}});
+  ASSERT_NE(whole, nullptr);
+  const JobRun expected = run_job(*whole, requests());
+  const auto expected_bits = bits(expected);
+  for (const char* backend : {"pread", "auto"}) {
+    const auto striped =
+        open_engine(folder_ / "model", {{"memory.experts", "25%"}, {"stages.fetch.backend", backend}});
+    ASSERT_NE(striped, nullptr);
+    const JobRun run = run_job(*striped, requests());
+    EXPECT_EQ(bits(run), expected_bits) << backend;
+    EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
+    EXPECT_GT(run.report.bytes_read, 0U);
+  }
+}
+
+}  // namespace
+}  // namespace colibri::testing
