@@ -417,15 +417,17 @@ class Fetch final : public Stage {
   }
 
   void hinted(HintBatch& batch, Emitter& out) {
-    if (use_hints_ && batch.expert_count > 0) {
-      const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(batch.target_layer);
-      const std::uint64_t key = key_of(batch.step_serial, ordinal);
-      for (std::uint32_t i = 0; i < batch.expert_count && !known(key); ++i) {
-        const Hint hint{table_->record_of(ordinal, batch.experts[i]), batch.probabilities[i], key};
-        if (table_->find(hint.record) == SlotTable::kNone && !demanded_already(hint)) hints_.add(hint);
-      }
-    }
+    for (std::uint32_t i = 0; use_hints_ && i < batch.target_count; ++i) take_hints(batch, batch.targets[i]);
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
+  }
+
+  void take_hints(const HintBatch& batch, const HintTarget& target) {
+    const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(target.layer);
+    const std::uint64_t key = key_of(batch.step_serial, ordinal);
+    for (std::uint32_t i = 0; i < target.expert_count && !known(key); ++i) {
+      const Hint hint{table_->record_of(ordinal, target.experts[i]), target.probabilities[i], key};
+      if (table_->find(hint.record) == SlotTable::kNone && !demanded_already(hint)) hints_.add(hint);
+    }
   }
 
   // True when the hint's own visit has demanded the record: it is being served, or was, and a read for the

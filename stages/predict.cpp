@@ -1,18 +1,23 @@
-// predict: runs the next MoE layer's router on this layer's residual.
+// predict: guesses what a wave will pick in the next MoE layers.
 //
-// The residual stream changes little from layer to layer, so the next router, with the
-// next layer's own norm, already names most of what the wave will pick there. The result is
-// only a hint: it decides what is read early, never what is computed.
+// The residual stream changes little from layer to layer, so the router of a later layer,
+// with that layer's own norm, already names most of what the wave will pick there. Where
+// steps touch most experts anyway, all of them are named (a sweep). What waves really pick
+// comes back with their next residual, and calibrates the probabilities. The result is only
+// a hint: it decides what is read early, never what is computed.
 #include "stages/predict.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <colibri/services.hpp>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "stages/dense_weights.hpp"
+#include "stages/guess_book.hpp"
+#include "stages/memory_cursor.hpp"
 #include "stages/tiling.hpp"
+#include "stages/visit_census.hpp"
 
 namespace colibri {
 namespace {
@@ -21,19 +26,71 @@ constexpr PortInfo kInputs[] = {
     {"residual", MessageType::residual_copy, "copies of a wave's residual stream in a MoE layer"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"hints", MessageType::hint, "experts of the next MoE layer, likeliest first"},
+    {"hints", MessageType::hint, "experts of the next MoE layers, nearest layer and likeliest first"},
 };
 constexpr ParamInfo kParams[] = {
     {.name = "method",
      .type = ParamType::choice,
      .unit = "",
-     .default_value = "next_router",
-     .choices = "none|next_router",
-     .help = "next_router: the next layer's norm and router on this layer's residual; none: no hints"},
+     .default_value = "auto",
+     .choices = "auto|none|next_router|sweep",
+     .help =
+         "next_router: later layers' norms and routers on this layer's residual; sweep: all experts that "
+         "steps use to touch; auto: next_router, and sweep where steps touch most experts; none: no hints"},
+    {.name = "depth",
+     .type = ParamType::integer,
+     .unit = "layers",
+     .default_value = "1",
+     .minimum = 1,
+     .maximum = kMaximumHintDepth,
+     .help = "MoE layers that hints look ahead"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows whose next picks were guessed"},
-    {"guesses_total", "distinct experts named, summed over waves"},
+    {"guesses_total", "distinct experts named, summed over waves and layers"},
+    {"sweeps_total", "layers of which all experts were named"},
+    {"picks_named_depth1_total", "picks guessed one MoE layer ahead, and seen to come or not"},
+    {"picks_right_depth1_total", "those that came"},
+    {"picks_named_depth2_total", "picks guessed two MoE layers ahead, and seen to come or not"},
+    {"picks_right_depth2_total", "those that came"},
+    {"picks_named_depth3_total", "picks guessed three MoE layers ahead, and seen to come or not"},
+    {"picks_right_depth3_total", "those that came"},
+};
+
+// From this share on, naming all experts wastes less than guessing would miss.
+constexpr float kSweepTouched = 0.7F;
+// In a sweep, experts that fewer steps than this touch are left out.
+constexpr float kSweepFrequency = 0.5F;
+
+enum class Method : std::uint8_t { automatic, none, next_router, sweep };
+
+Method read_method(std::string_view text) {
+  if (text == "none") return Method::none;
+  if (text == "next_router") return Method::next_router;
+  return text == "sweep" ? Method::sweep : Method::automatic;
+}
+
+// The arrays of one guess, measured and laid out by the same code.
+struct Scratch {
+  void lay_out(MemoryCursor& memory, const PlanInputs& plan) {
+    const ModelSpec& spec = *plan.spec;
+    const std::uint64_t rows = plan.wave_rows;
+    normed = memory.take<float>(rows * spec.hidden_size);
+    logits = memory.take<float>(rows * spec.num_experts);
+    row_picks = memory.take<std::uint32_t>(rows * spec.num_experts_per_token);
+    row_weights = memory.take<float>(rows * spec.num_experts_per_token);
+    miss = memory.take<float>(spec.num_experts);
+    tile_stride = (kernels::route_row_scratch_bytes(spec.router) + 63) / 64 * 64;
+    tiles = memory.take<std::byte>(tile_stride * (std::uint64_t{4} * plan.threads + 1));
+  }
+
+  float* normed = nullptr;             // [wave_rows, hidden]
+  float* logits = nullptr;             // [wave_rows, experts]
+  std::uint32_t* row_picks = nullptr;  // [wave_rows, k] ascending id
+  float* row_weights = nullptr;        // [wave_rows, k]
+  float* miss = nullptr;               // [experts] chance that no row picks it
+  std::byte* tiles = nullptr;          // route_row's scratch, one a tile
+  std::size_t tile_stride = 0;
 };
 
 class Predict final : public Stage {
@@ -45,42 +102,90 @@ class Predict final : public Stage {
     hidden_ = spec.hidden_size;
     experts_ = spec.num_experts;
     picks_ = spec.num_experts_per_token;
-    active_ = context.text("method") == "next_router";
+    method_ = read_method(context.text("method"));
+    depth_ = static_cast<std::uint32_t>(context.integer("depth"));
+    MemoryCursor memory(context.memory());
+    scratch_.lay_out(memory, services_->plan);
+    book_.lay_out(memory, services_->plan, depth_);
+    book_.reset(services_->plan, depth_);
+    census_.reset(services_->plan);
+    swept_.assign(spec.num_moe_layers(), 0);
+    order_.resize(picks_);
     rows_ = context.counter("rows_total");
     guesses_ = context.counter("guesses_total");
-    lay_out(context.memory().data());
+    sweeps_ = context.counter("sweeps_total");
+    constexpr std::string_view kNames[kMaximumHintDepth][2] = {
+        {"picks_named_depth1_total", "picks_right_depth1_total"},
+        {"picks_named_depth2_total", "picks_right_depth2_total"},
+        {"picks_named_depth3_total", "picks_right_depth3_total"}};
+    for (std::uint32_t i = 0; i < kMaximumHintDepth; ++i) {
+      named_[i] = context.counter(kNames[i][0]);
+      right_[i] = context.counter(kNames[i][1]);
+    }
     return {};
   }
 
   Wait on_message(Message& message, Emitter& out) override {
     HintBatch& batch = *message.hints();
-    batch.expert_count = 0;
-    if (active_) guess(batch);
+    batch.target_count = 0;
+    if (method_ != Method::none) guess(batch);
     out.emit(0, {.type = MessageType::hint, .object = &batch});
     return Wait::none;
   }
 
  private:
-  void lay_out(std::byte* memory) {
-    const std::size_t rows = services_->plan.wave_rows;
-    auto take = [&memory](std::size_t bytes) {
-      std::byte* part = memory;
-      memory += (bytes + 63) / 64 * 64;
-      return part;
-    };
-    normed_ = reinterpret_cast<float*>(take(rows * hidden_ * sizeof(float)));
-    logits_ = reinterpret_cast<float*>(take(rows * experts_ * sizeof(float)));
-    row_picks_ = reinterpret_cast<std::uint32_t*>(take(rows * picks_ * sizeof(std::uint32_t)));
-    row_weights_ = reinterpret_cast<float*>(take(rows * picks_ * sizeof(float)));
-    miss_ = reinterpret_cast<float*>(take(experts_ * sizeof(float)));
-    scratch_stride_ = (kernels::route_row_scratch_bytes(services_->plan.spec->router) + 63) / 64 * 64;
-    scratch_ = memory;
-  }
-
   void guess(HintBatch& batch) {
     const ModelSpec& spec = *services_->plan.spec;
-    batch.target_layer = spec.next_moe_layer(batch.layer + 1);
-    const DenseLayer& layer = services_->dense->layers[batch.target_layer];
+    const std::uint32_t ordinal = spec.moe_ordinal(batch.layer);
+    census_.count(batch, ordinal);
+    book_.settle(batch, ordinal);
+    for (std::uint32_t i = 0; i < depth_; ++i) {
+      named_[i]->set(book_.tally(i + 1).named);
+      right_[i]->set(book_.tally(i + 1).right);
+    }
+    std::uint32_t layer = batch.layer;
+    for (std::uint32_t distance = 1; distance <= depth_; ++distance) {
+      layer = spec.next_moe_layer(layer + 1);
+      if (layer == spec.num_layers()) return;
+      HintTarget& target = batch.targets[batch.target_count];
+      target.layer = layer;
+      target.expert_count = 0;
+      if (sweeps(ordinal + distance)) {
+        if (!sweep(batch, ordinal + distance, target)) continue;
+      } else {
+        route(batch, target);
+        name_picks(batch, ordinal, distance, target);
+      }
+      guesses_->add(target.expert_count);
+      ++batch.target_count;
+    }
+    rows_->add(batch.rows);
+  }
+
+  bool sweeps(std::uint32_t ordinal) const {
+    return method_ == Method::sweep ||
+           (method_ == Method::automatic && census_.touched(ordinal) >= kSweepTouched);
+  }
+
+  // Names the experts that steps use to touch, once a step and layer; false when that was done.
+  bool sweep(const HintBatch& batch, std::uint32_t ordinal, HintTarget& target) {
+    if (swept_[ordinal] > batch.step_serial) return false;
+    swept_[ordinal] = batch.step_serial + 1;
+    const bool known = census_.touched(ordinal) > 0;
+    for (std::uint32_t expert = 0; expert < experts_; ++expert) {
+      const float frequency = known ? census_.frequency(ordinal, expert) : 1.0F;
+      if (frequency < kSweepFrequency) continue;
+      target.probabilities[target.expert_count] = frequency;
+      target.experts[target.expert_count++] = expert;
+    }
+    sweeps_->add(1);
+    return true;
+  }
+
+  // The target layer's norm, router and picks for each row, as `route` will do them on that layer's residual.
+  void route(const HintBatch& batch, const HintTarget& target) {
+    const ModelSpec& spec = *services_->plan.spec;
+    const DenseLayer& layer = services_->dense->layers[target.layer];
     const kernels::KernelTable& table = *services_->kernels;
     const std::size_t tiles =
         tiles_for(batch.rows, std::uint64_t{hidden_} * (experts_ + 8), context_->workers());
@@ -88,66 +193,80 @@ class Predict final : public Stage {
       const auto [begin, end] = tile_range(batch.rows, tiles, tile);
       for (std::size_t row = begin; row < end; ++row) {
         table.rms_norm(batch.residual + row * hidden_, layer.ffn_norm, spec.rms_norm_eps, hidden_,
-                       normed_ + row * hidden_);
+                       scratch_.normed + row * hidden_);
       }
       kernels::MatmulArgs args;
       args.weights = layer.router;
-      args.x = normed_ + begin * hidden_;
+      args.x = scratch_.normed + begin * hidden_;
       args.x_stride = hidden_;
       args.rows = static_cast<std::uint32_t>(end - begin);
-      args.y = logits_ + begin * experts_;
+      args.y = scratch_.logits + begin * experts_;
       args.y_stride = experts_;
       args.panel_end = layer.router.panels();
       table.matmul[static_cast<int>(layer.router.format)](args);
       for (std::size_t row = begin; row < end; ++row) {
-        std::uint32_t* picks = row_picks_ + row * picks_;
-        if (!kernels::route_row(table, spec.router, logits_ + row * experts_, layer.router_selection_bias,
-                                scratch_ + tile * scratch_stride_, picks, row_weights_ + row * picks_)) {
+        std::uint32_t* picks = scratch_.row_picks + row * picks_;
+        if (!kernels::route_row(table, spec.router, scratch_.logits + row * experts_,
+                                layer.router_selection_bias, scratch_.tiles + tile * scratch_.tile_stride,
+                                picks, scratch_.row_weights + row * picks_)) {
           std::fill_n(picks, picks_, experts_);  // not finite: no guess for this row
         }
       }
     });
-    collect(batch);
-    rows_->add(batch.rows);
-    guesses_->add(batch.expert_count);
   }
 
-  // The chance that at least one row picks an expert: each row that names it is right with kRecall.
-  void collect(HintBatch& batch) {
-    constexpr float kRecall = 0.75F;  // mean at depth 1 on trained routers
-    std::fill_n(miss_, experts_, 1.0F);
-    for (std::size_t i = 0; i < std::size_t{batch.rows} * picks_; ++i) {
-      if (row_picks_[i] < experts_) miss_[row_picks_[i]] *= 1.0F - kRecall;
+  // The chance that at least one row picks an expert, taking the rows' guesses as independent; keeps the
+  // guesses.
+  void name_picks(const HintBatch& batch, std::uint32_t ordinal, std::uint32_t distance, HintTarget& target) {
+    std::uint32_t* noted = book_.note(batch, ordinal, distance);
+    float* miss = scratch_.miss;
+    std::fill_n(miss, experts_, 1.0F);
+    for (std::size_t row = 0; row < batch.rows; ++row) {
+      std::uint32_t* ranked = noted + row * picks_;
+      rank(scratch_.row_picks + row * picks_, scratch_.row_weights + row * picks_, ranked);
+      for (std::uint32_t rank = 0; rank < picks_; ++rank) {
+        if (ranked[rank] == experts_) continue;
+        miss[ranked[rank]] *= 1.0F - book_.precision(ordinal + distance, distance, rank);
+      }
     }
     for (std::uint32_t expert = 0; expert < experts_; ++expert) {
-      if (miss_[expert] < 1.0F) batch.experts[batch.expert_count++] = expert;
+      if (miss[expert] < 1.0F) target.experts[target.expert_count++] = expert;
     }
-    std::sort(batch.experts, batch.experts + batch.expert_count, [this](std::uint32_t a, std::uint32_t b) {
-      return miss_[a] != miss_[b] ? miss_[a] < miss_[b] : a < b;
+    std::sort(target.experts, target.experts + target.expert_count, [miss](std::uint32_t a, std::uint32_t b) {
+      return miss[a] != miss[b] ? miss[a] < miss[b] : a < b;
     });
-    for (std::uint32_t i = 0; i < batch.expert_count; ++i)
-      batch.probabilities[i] = 1.0F - miss_[batch.experts[i]];
+    for (std::uint32_t i = 0; i < target.expert_count; ++i)
+      target.probabilities[i] = 1.0F - miss[target.experts[i]];
+  }
+
+  // A row's picks by weight, heaviest first.
+  void rank(const std::uint32_t* picks, const float* weights, std::uint32_t* ranked) {
+    std::iota(order_.begin(), order_.end(), 0U);
+    std::sort(order_.begin(), order_.end(), [weights](std::uint32_t a, std::uint32_t b) {
+      return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+    });
+    for (std::uint32_t i = 0; i < picks_; ++i) ranked[i] = picks[order_[i]];
   }
 
   StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
-  std::uint32_t hidden_ = 0, experts_ = 0, picks_ = 0;
-  bool active_ = true;
-  float* normed_ = nullptr;             // [wave_rows, hidden]
-  float* logits_ = nullptr;             // [wave_rows, experts]
-  std::uint32_t* row_picks_ = nullptr;  // [wave_rows, k]
-  float* row_weights_ = nullptr;        // [wave_rows, k]
-  float* miss_ = nullptr;               // [experts] chance that no row picks it
-  std::byte* scratch_ = nullptr;        // one a tile
-  std::size_t scratch_stride_ = 0;
-  Counter *rows_ = nullptr, *guesses_ = nullptr;
+  std::uint32_t hidden_ = 0, experts_ = 0, picks_ = 0, depth_ = 1;
+  Method method_ = Method::automatic;
+  Scratch scratch_;
+  GuessBook book_;
+  VisitCensus census_;
+  std::vector<std::uint64_t> swept_;  // [MoE layers] 1 + the last step whose sweep was named
+  std::vector<std::uint32_t> order_;  // [k]
+  Counter *rows_ = nullptr, *guesses_ = nullptr, *sweeps_ = nullptr;
+  Counter* named_[kMaximumHintDepth] = {};
+  Counter* right_[kMaximumHintDepth] = {};
 };
 
 }  // namespace
 
 const StageInfo kPredictInfo = {
     .kind = "predict",
-    .help = "guesses the experts of the next MoE layer, so that reads start before they are demanded",
+    .help = "guesses the experts of the next MoE layers, so that reads start before they are demanded",
     .inputs = kInputs,
     .outputs = kOutputs,
     .params = kParams,
@@ -158,13 +277,15 @@ const StageInfo kPredictInfo = {
 std::unique_ptr<Stage> create_predict() { return std::make_unique<Predict>(); }
 
 std::uint64_t predict_memory_bytes(const PlanInputs& inputs) {
-  const ModelSpec& spec = *inputs.spec;
-  const std::uint64_t rows = inputs.wave_rows;
-  const std::uint64_t scratch = (kernels::route_row_scratch_bytes(spec.router) + 63) / 64 * 64;
-  auto padded = [](std::uint64_t bytes) { return (bytes + 63) / 64 * 64; };
-  return padded(rows * spec.hidden_size * 4) + padded(rows * spec.num_experts * 4) +
-         2 * padded(rows * spec.num_experts_per_token * 4) + padded(std::uint64_t{4} * spec.num_experts) +
-         scratch * (std::uint64_t{4} * inputs.threads + 1);
+  MemoryCursor measure;
+  Scratch scratch;
+  scratch.lay_out(measure, inputs);
+  std::uint32_t depth = 1;
+  const std::string_view text = inputs.param("depth");
+  std::from_chars(text.data(), text.data() + text.size(), depth);
+  GuessBook book;
+  book.lay_out(measure, inputs, depth);
+  return measure.used();
 }
 
 }  // namespace colibri

@@ -199,20 +199,28 @@ class Route final : public Stage {
     turn_[step.slot] ^= 1U;
   }
 
+  // The last MoE layer has no next one: its picks alone go, to be compared with what was guessed.
   void send_residual(const Wave& wave, Emitter& out) {
     const ModelSpec& spec = *services_->plan.spec;
-    if (out.room(kResidual) == 0 || spec.next_moe_layer(wave.layer + 1) == spec.num_layers()) return;
+    if (out.room(kResidual) == 0) return;
     if (free_batches_.empty()) {
       dropped_->add(1);
       return;
     }
     HintBatch* batch = free_batches_.back();
     free_batches_.pop_back();
-    batch->step_serial = wave.step->serial;
+    const Step& step = *wave.step;
+    batch->step_serial = step.serial;
+    batch->step_slot = step.slot;
+    batch->wave = wave.index;
     batch->layer = wave.layer;
     batch->rows = wave.rows();
-    std::memcpy(batch->residual, wave.step->residual + std::size_t{wave.row_begin} * hidden_,
-                std::size_t{wave.rows()} * hidden_ * sizeof(float));
+    std::memcpy(batch->picks, step.picks + std::size_t{wave.row_begin} * picks_,
+                std::size_t{wave.rows()} * picks_ * sizeof(std::uint32_t));
+    if (spec.next_moe_layer(wave.layer + 1) < spec.num_layers()) {
+      std::memcpy(batch->residual, step.residual + std::size_t{wave.row_begin} * hidden_,
+                  std::size_t{wave.rows()} * hidden_ * sizeof(float));
+    }
     out.emit(kResidual, {.type = MessageType::residual_copy, .object = batch});
   }
 

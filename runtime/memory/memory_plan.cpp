@@ -42,6 +42,8 @@ PlanInputs plan_inputs(const Container& container, const PipelineSpec& pipeline,
   // auto: one step; a second one would read more, and pays only where compute exceeds the disk's time.
   inputs.in_flight = pipeline.steps.in_flight.value_or(1);
   inputs.threads = pipeline.threads.value_or(machine.default_threads());
+  const std::string_view depth = param_of(pipeline, registry, "predict", "depth");
+  std::from_chars(depth.data(), depth.data() + depth.size(), inputs.hint_depth);
   inputs.kv_format = param_of(pipeline, registry, "attend", "kv_type") == "bf16" ? kernels::KvFormat::bf16
                                                                                  : kernels::KvFormat::f32;
   return inputs;

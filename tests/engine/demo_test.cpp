@@ -62,7 +62,8 @@ double perplexity(const std::vector<double>& sums, std::size_t scored) {
 }
 
 std::unique_ptr<Engine> demo_engine(const std::string& weights) {
-  return open_engine(container_of(demo_folder() / "checkpoint", "config.json", weights), {{"memory.experts", "25%"}});
+  return open_engine(container_of(demo_folder() / "checkpoint", "config.json", weights),
+                     {{"memory.experts", "25%"}});
 }
 
 TEST(Demo, LogProbabilitiesOfHeldOutDocuments) {
@@ -95,6 +96,32 @@ TEST(Demo, GreedyContinuations) {
   const JobRun run = run_job(*engine, std::move(requests));
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(run.results[i].tokens, expected[i]) << i;
   EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
+}
+
+// Figures of an independent implementation: the share of a token's picks that the router of a later MoE layer
+// names on this layer's residual.
+TEST(Demo, RecallOfLaterRoutersOnThisLayersResidual) {
+  const auto engine = open_engine(
+      container_of(demo_folder() / "checkpoint", "config.json", "auto"),
+      {{"memory.experts", "25%"}, {"stages.predict.method", "next_router"}, {"stages.predict.depth", "3"}});
+  ASSERT_NE(engine, nullptr);
+  std::vector<Request> requests;
+  for (const std::string& text : documents()) {
+    requests.push_back(score_request(engine->tokenizer()->encode(text, false).value()));
+  }
+  const JobRun run = run_job(*engine, std::move(requests));
+  constexpr double kExpected[] = {0.77, 0.68, 0.59};
+  for (const StageReport& stage : run.report.stages) {
+    if (stage.kind != "predict") continue;
+    for (int depth = 1; depth <= 3; ++depth) {
+      const std::string suffix = "_depth" + std::to_string(depth) + "_total";
+      const auto named = static_cast<double>(stage.metric("picks_named" + suffix));
+      ASSERT_GT(named, 0) << depth;
+      EXPECT_NEAR(static_cast<double>(stage.metric("picks_right" + suffix)) / named, kExpected[depth - 1],
+                  0.02)
+          << "depth " << depth;
+    }
+  }
 }
 
 TEST(Demo, Embeddings) {

@@ -62,11 +62,13 @@ class FetchTest : public ::testing::Test {
   void hint(const Step& step, std::uint32_t layer, const std::vector<std::uint32_t>& experts) {
     HintBatch& batch = job->services.hint_batches[0];
     batch.step_serial = step.serial;
-    batch.target_layer = layer;
-    batch.expert_count = static_cast<std::uint32_t>(experts.size());
+    batch.target_count = 1;
+    HintTarget& target = batch.targets[0];
+    target.layer = layer;
+    target.expert_count = static_cast<std::uint32_t>(experts.size());
     for (std::size_t i = 0; i < experts.size(); ++i) {
-      batch.experts[i] = experts[i];
-      batch.probabilities[i] = 0.9F - 0.01F * static_cast<float>(i);
+      target.experts[i] = experts[i];
+      target.probabilities[i] = 0.9F - 0.01F * static_cast<float>(i);
     }
     fetch->send(kHints, {.type = MessageType::hint, .object = &batch});
     Message spent;

@@ -102,16 +102,29 @@ struct Step {
   Visit visits[2];                          // used in turn, also from one use of the step to the next (route)
 };
 
-// A hint for a later visit. Pooled; travels route -> predict -> fetch and back by `spent`.
-struct HintBatch {
-  std::uint64_t step_serial = 0;
-  std::uint32_t layer = 0;         // the layer whose residual was copied
-  std::uint32_t target_layer = 0;  // set by predict
-  std::uint32_t rows = 0;
-  float* residual = nullptr;  // [wave_rows, hidden]
+// Experts that a later visit of the step may need.
+struct HintTarget {
+  std::uint32_t layer = 0;
   std::uint32_t expert_count = 0;
   std::uint32_t* experts = nullptr;  // [num_experts] likeliest first
   float* probabilities = nullptr;    // [num_experts]
+};
+
+// Most MoE layers that a hint looks ahead.
+inline constexpr std::uint32_t kMaximumHintDepth = 3;
+
+// What a wave brings to a MoE layer, for guesses about later ones. Pooled; travels route -> predict -> fetch
+// and back by `spent`.
+struct HintBatch {
+  std::uint64_t step_serial = 0;
+  std::uint32_t step_slot = 0;
+  std::uint32_t wave = 0;   // index within the step
+  std::uint32_t layer = 0;  // the layer whose residual was copied
+  std::uint32_t rows = 0;
+  float* residual = nullptr;              // [wave_rows, hidden] not filled for the last MoE layer
+  std::uint32_t* picks = nullptr;         // [wave_rows, k] what the wave picked in `layer`, ascending id
+  std::uint32_t target_count = 0;         // set by predict: nearest layer first
+  HintTarget targets[kMaximumHintDepth];  // arrays for the first PlanInputs::hint_depth of them
 };
 
 // A finished result, or (done == false) a piece of streamed text.

@@ -1,0 +1,43 @@
+// VisitCensus: how many experts of a layer a step touches, and which of them how often.
+//
+// Fed with the picks of waves. Tells when a step touches so much of a layer that guessing
+// is not worth the trouble, and which experts to read then.
+#pragma once
+
+#include <colibri/messages.hpp>
+#include <colibri/registry.hpp>
+#include <cstdint>
+#include <vector>
+
+namespace colibri {
+
+class VisitCensus {
+ public:
+  void reset(const PlanInputs& plan);
+  // Counts the picks of a wave in its layer.
+  void count(const HintBatch& batch, std::uint32_t ordinal);
+
+  // Share of the layer's experts that the last steps touched; 0 before the first one has passed.
+  float touched(std::uint32_t ordinal) const noexcept { return touched_[ordinal]; }
+  // Share of the last steps that touched this expert.
+  float frequency(std::uint32_t ordinal, std::uint32_t expert) const noexcept {
+    return frequency_[std::size_t{ordinal} * experts_ + expert];
+  }
+
+ private:
+  // The visit that a step is in.
+  struct Open {
+    std::uint64_t step_serial = 0;
+    std::uint32_t ordinal = 0;
+    std::uint32_t distinct = 0;      // 0: none
+    std::vector<std::uint8_t> seen;  // [experts]
+  };
+  void close(Open& open);
+
+  std::uint32_t experts_ = 0, picks_ = 0;
+  std::vector<Open> open_;        // [steps]
+  std::vector<float> touched_;    // [MoE layers]
+  std::vector<float> frequency_;  // [MoE layers, experts]
+};
+
+}  // namespace colibri
