@@ -8,6 +8,7 @@
 
 #include "topology/json_text.hpp"
 #include "topology/param_value.hpp"
+#include "topology/pipeline_settings.hpp"
 
 namespace colibri {
 namespace {
@@ -29,13 +30,19 @@ void append_line(std::string& out, std::string line) {
   out += line + "\n";
 }
 
+// "wave (routed)": the state is a part of what an edge joins.
+std::string port_type_text(const PortInfo& port) {
+  const std::string type(message_type_name(port.type));
+  return port.state.empty() ? type : type + " (" + std::string(port.state) + ")";
+}
+
 void append_ports(std::string& out, std::string_view title, std::span<const PortInfo> ports) {
   if (ports.empty()) return;
   out.append("\n").append(title).append("\n");
   std::size_t name_width = 0, type_width = 0;
   for (const PortInfo& port : ports) {
     name_width = std::max(name_width, port.name.size());
-    type_width = std::max(type_width, message_type_name(port.type).size());
+    type_width = std::max(type_width, port_type_text(port).size());
   }
   for (const PortInfo& port : ports) {
     std::string marks;
@@ -43,9 +50,8 @@ void append_ports(std::string& out, std::string_view title, std::span<const Port
     if (port.many) marks += " (many edges)";
     if (port.feedback) marks += " (feedback)";
     if (port.by_expert) marks += " (an edge to each stage that shares out the experts)";
-    append_line(out, "  " + padded(port.name, name_width) + "  " +
-                         padded(message_type_name(port.type), type_width) + "  " + std::string(port.help) +
-                         marks);
+    append_line(out, "  " + padded(port.name, name_width) + "  " + padded(port_type_text(port), type_width) +
+                         "  " + std::string(port.help) + marks);
   }
 }
 
@@ -68,6 +74,7 @@ void write_ports(JsonText& json, std::string_view name, std::span<const PortInfo
     json.open_object();
     json.member("name", port.name);
     json.member("type", message_type_name(port.type));
+    json.member("state", port.state);
     json.member("help", port.help);
     json.member_literal("required", truth(port.required));
     json.member_literal("many", truth(port.many));
@@ -78,7 +85,8 @@ void write_ports(JsonText& json, std::string_view name, std::span<const PortInfo
   json.close_list();
 }
 
-void write_param(JsonText& json, const ParamInfo& param) {
+// Opens the object; the caller closes it.
+void open_param(JsonText& json, const ParamInfo& param) {
   json.open_object();
   json.member("name", param.name);
   json.member("type", param_type_name(param.type));
@@ -99,6 +107,36 @@ void write_param(JsonText& json, const ParamInfo& param) {
   json.member_literal("allow_auto", param.allow_auto ? "true" : "false");
   json.member_literal("while_running", param.while_running ? "true" : "false");
   json.member("help", param.help);
+}
+
+void write_param(JsonText& json, const ParamInfo& param) {
+  open_param(json, param);
+  json.close_object();
+}
+
+void write_kind(JsonText& json, const StageInfo& info) {
+  json.open_object();
+  json.member("kind", info.kind);
+  json.member("help", info.help);
+  json.member_literal("source", info.source ? "true" : "false");
+  json.member_literal("partitioned", info.partitioned ? "true" : "false");
+  write_ports(json, "inputs", info.inputs);
+  write_ports(json, "outputs", info.outputs);
+  json.key("params");
+  json.open_list();
+  for (const ParamInfo& param : info.params) write_param(json, param);
+  for (const ParamInfo& param : partition_params(info)) write_param(json, param);
+  for (const ParamInfo& param : common_stage_params()) write_param(json, param);
+  json.close_list();
+  json.key("metrics");
+  json.open_list();
+  for (const MetricInfo& metric : info.metrics) {
+    json.open_object();
+    json.member("name", metric.name);
+    json.member("help", metric.help);
+    json.close_object();
+  }
+  json.close_list();
   json.close_object();
 }
 
@@ -125,27 +163,39 @@ std::string describe_kind(const StageInfo& info) {
 
 std::string describe_kind_json(const StageInfo& info) {
   JsonText json;
+  write_kind(json, info);
+  return std::move(json).take();
+}
+
+std::string list_kinds(StageInfos kinds) {
+  std::size_t width = 0;
+  for (const StageInfo* info : kinds) width = std::max(width, info->kind.size());
+  std::string out;
+  for (const StageInfo* info : kinds) {
+    append_line(out, padded(info->kind, width) + "  " + std::string(info->help));
+  }
+  return out;
+}
+
+std::string list_kinds_json(StageInfos kinds) {
+  JsonText json;
   json.open_object();
-  json.member("kind", info.kind);
-  json.member("help", info.help);
-  json.member_literal("source", info.source ? "true" : "false");
-  json.member_literal("partitioned", info.partitioned ? "true" : "false");
-  write_ports(json, "inputs", info.inputs);
-  write_ports(json, "outputs", info.outputs);
-  json.key("params");
+  json.key("kinds");
   json.open_list();
-  for (const ParamInfo& param : info.params) write_param(json, param);
-  for (const ParamInfo& param : partition_params(info)) write_param(json, param);
-  for (const ParamInfo& param : common_stage_params()) write_param(json, param);
+  for (const StageInfo* info : kinds) write_kind(json, *info);
   json.close_list();
-  json.key("metrics");
+  json.key("settings");
   json.open_list();
-  for (const MetricInfo& metric : info.metrics) {
-    json.open_object();
-    json.member("name", metric.name);
-    json.member("help", metric.help);
+  for (const SettingInfo& setting : pipeline_settings()) {
+    open_param(json, setting.param);
+    json.member("section", setting.section);
+    json.member_literal("share", setting.share ? "true" : "false");
     json.close_object();
   }
+  json.close_list();
+  json.key("edge");
+  json.open_list();
+  for (const ParamInfo& param : edge_params()) write_param(json, param);
   json.close_list();
   json.close_object();
   return std::move(json).take();

@@ -2,6 +2,8 @@
 //
 // Editors use it to complete and to underline. Ports and the graph are beyond a schema: those
 // need check_pipeline.
+#include <set>
+
 #include "topology/describe_kind.hpp"
 #include "topology/json_text.hpp"
 #include "topology/param_value.hpp"
@@ -10,6 +12,8 @@
 namespace colibri {
 namespace {
 
+// Names of stages.
+constexpr std::string_view kNamePattern = "[a-z][a-z0-9_]{0,63}";
 // What parse_bytes takes; a fraction only with a unit, since bytes are whole.
 constexpr std::string_view kSizePattern = "[0-9]+(\\.[0-9]{1,9}(?=.*[bB]$))? ?([kKmMgGtT][iI]?)?[bB]?";
 
@@ -60,46 +64,73 @@ void write_type(JsonText& json, const ParamInfo& param, bool share) {
   }
 }
 
-void write_param(JsonText& json, const ParamInfo& param, bool share) {
-  json.key(param.name);
-  json.open_object();
-  std::string help(param.help);
-  if (!param.default_value.empty()) help += " (default " + std::string(param.default_value) + ")";
-  json.member("description", help);
-  const bool cpus = param.unit == "CPU list";
-  const bool list_too = cpus || param.unit == "list of experts";
+// Text of a form that a schema can express; empty: any text.
+std::string_view text_pattern(const ParamInfo& param) {
+  if (param.unit == kCpuListUnit) return "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$";
+  if (param.unit == kExpertListUnit)
+    return "^ *(all|[0-9]+(-[0-9]*|/[0-9]+)?( *, *[0-9]+(-[0-9]*|/[0-9]+)?)*) *$";
+  return {};
+}
+
+// Lists in YAML that stand for such a text.
+bool is_list_too(const ParamInfo& param) {
+  return param.unit == kCpuListUnit || param.unit == kExpertListUnit;
+}
+
+void write_value(JsonText& json, const ParamInfo& param, bool share) {
+  const bool list_too = is_list_too(param);
   if (!param.allow_auto && !list_too) {
     write_type(json, param, share);
-  } else {
-    json.key("anyOf");
-    json.open_list();
-    json.open_object();
-    write_type(json, param, share);
-    json.close_object();
-    if (param.allow_auto) {
-      json.open_object();
-      json.member("const", "auto");
-      json.close_object();
-    }
-    if (list_too) {
-      json.open_object();
-      json.member("type", "array");
-      json.key("items");
-      json.open_object();
-      if (cpus) {
-        json.member("type", "integer");
-      } else {
-        json.key("type");
-        json.open_list();
-        json.string("integer");
-        json.string("string");
-        json.close_list();
-      }
-      json.close_object();
-      json.close_object();
-    }
-    json.close_list();
+    return;
   }
+  json.key("anyOf");
+  json.open_list();
+  json.open_object();
+  write_type(json, param, share);
+  if (const std::string_view pattern = text_pattern(param); !pattern.empty()) json.member("pattern", pattern);
+  json.close_object();
+  if (param.allow_auto) {
+    json.open_object();
+    json.member("const", "auto");
+    json.close_object();
+  }
+  if (list_too) {
+    json.open_object();
+    json.member("type", "array");
+    json.key("items");
+    json.open_object();
+    json.key("type");
+    json.open_list();
+    json.string("integer");
+    if (param.unit == kExpertListUnit) json.string("string");
+    json.close_list();
+    json.close_object();
+    json.close_object();
+  }
+  json.close_list();
+}
+
+// What editors show when the pointer rests on a key.
+void write_description(JsonText& json, const ParamInfo& param, const std::string& expected) {
+  std::string text = std::string(param.help) + "; " + expected;
+  if (!param.default_value.empty()) text += "; default " + std::string(param.default_value);
+  if (param.while_running) text += "; may change while running";
+  json.member("description", text);
+}
+
+void write_param(JsonText& json, const ParamInfo& param) {
+  json.key(param.name);
+  json.open_object();
+  write_description(json, param, expected_text(param));
+  write_value(json, param, false);
+  json.close_object();
+}
+
+void write_setting(JsonText& json, const SettingInfo& setting) {
+  json.key(setting.param.name);
+  json.open_object();
+  write_description(json, setting.param, setting.expected());
+  write_value(json, setting.param, setting.share);
   json.close_object();
 }
 
@@ -133,49 +164,105 @@ void write_settings(JsonText& json) {
       json.key("properties");
       json.open_object();
     }
-    write_param(json, setting.param, setting.share);
+    write_setting(json, setting);
   }
   close_section();
 }
 
-// One alternative a kind, told apart by its `kind`: editors then offer the parameters of that kind.
+void write_reference(JsonText& json, std::string_view name) {
+  json.key(name);
+  json.open_object();
+  json.member("$ref", "#/definitions/" + std::string(name));
+  json.close_object();
+}
+
+// The parameters of every stage, once.
+void write_definitions(JsonText& json) {
+  json.key("definitions");
+  json.open_object();
+  for (const ParamInfo& param : common_stage_params()) write_param(json, param);
+  json.close_object();
+}
+
+// if the kind is this one, then its parameters and no others.
+void write_kind(JsonText& json, const StageInfo& info) {
+  json.open_object();
+  json.key("if");
+  json.open_object();
+  write_required(json, {"kind"});
+  json.key("properties");
+  json.open_object();
+  json.key("kind");
+  json.open_object();
+  json.member("const", info.kind);
+  json.close_object();
+  json.close_object();
+  json.close_object();
+  json.key("then");
+  json.open_object();
+  json.member("description", info.help);
+  json.member_literal("additionalProperties", "false");
+  json.key("properties");
+  json.open_object();
+  json.key("kind");
+  json.open_object();
+  json.member("description", info.help);
+  json.close_object();
+  for (const ParamInfo& param : common_stage_params()) write_reference(json, param.name);
+  for (const ParamInfo& param : partition_params(info)) write_param(json, param);
+  for (const ParamInfo& param : info.params) write_param(json, param);
+  json.close_object();
+  json.close_object();
+  json.close_object();
+}
+
 void write_stages(JsonText& json, StageInfos kinds) {
   json.key("stages");
   json.open_object();
+  json.member("description", "the stages: a name of your choice, and the kind with its parameters");
   json.member("type", "object");
   json.key("propertyNames");
   json.open_object();
-  json.member("pattern", "^[a-z][a-z0-9_]{0,63}$");
+  json.member("pattern", "^" + std::string(kNamePattern) + "$");
   json.close_object();
   json.key("additionalProperties");
   json.open_object();
-  json.key("oneOf");
+  json.member("type", "object");
+  write_required(json, {"kind"});
+  json.key("properties");
+  json.open_object();
+  json.key("kind");
+  json.open_object();
+  json.member("description", "what the stage does");
+  json.key("enum");
   json.open_list();
-  for (const StageInfo* info : kinds) {
-    json.open_object();
-    json.member("description", info->help);
-    open_strict_object(json);
-    write_required(json, {"kind"});
-    json.key("properties");
-    json.open_object();
-    json.key("kind");
-    json.open_object();
-    json.member("const", info->kind);
-    json.close_object();
-    for (const ParamInfo& param : common_stage_params()) write_param(json, param, false);
-    for (const ParamInfo& param : partition_params(*info)) write_param(json, param, false);
-    for (const ParamInfo& param : info->params) write_param(json, param, false);
-    json.close_object();
-    json.close_object();
-  }
+  for (const StageInfo* info : kinds) json.string(info->kind);
+  json.close_list();
+  json.close_object();
+  json.close_object();
+  json.key("allOf");
+  json.open_list();
+  for (const StageInfo* info : kinds) write_kind(json, *info);
   json.close_list();
   json.close_object();
   json.close_object();
 }
 
-void write_edges(JsonText& json) {
+// "^stage\\.(demand|waves)$" with every port of that side that some kind has.
+std::string port_pattern(StageInfos kinds, std::span<const PortInfo> StageInfo::*ports) {
+  std::set<std::string_view> names;
+  for (const StageInfo* info : kinds) {
+    for (const PortInfo& port : info->*ports) names.insert(port.name);
+  }
+  std::string choices;
+  for (const std::string_view name : names) choices.append(choices.empty() ? "" : "|").append(name);
+  return "^" + std::string(kNamePattern) + "\\.(" + choices + ")$";
+}
+
+void write_edges(JsonText& json, StageInfos kinds) {
   json.key("edges");
   json.open_object();
+  json.member("description", "the connections: from an output to an input of the same type");
   json.member("type", "array");
   json.key("items");
   json.open_object();
@@ -183,7 +270,19 @@ void write_edges(JsonText& json) {
   write_required(json, {"from", "to"});
   json.key("properties");
   json.open_object();
-  for (const ParamInfo& param : edge_params()) write_param(json, param, false);
+  for (const ParamInfo& param : edge_params()) {
+    if (param.type != ParamType::text) {
+      write_param(json, param);
+      continue;
+    }
+    json.key(param.name);
+    json.open_object();
+    write_description(json, param, expected_text(param));
+    json.member("type", "string");
+    json.member("pattern",
+                port_pattern(kinds, param.name == "from" ? &StageInfo::outputs : &StageInfo::inputs));
+    json.close_object();
+  }
   json.close_object();
   json.close_object();
   json.close_object();
@@ -196,18 +295,22 @@ std::string pipeline_json_schema(StageInfos kinds) {
   json.open_object();
   json.member("$schema", "http://json-schema.org/draft-07/schema#");
   json.member("title", "Colibri pipeline");
+  json.member("description",
+              "generated by `colibri inspect --schema`; ports and cycles are checked by `colibri check`");
   open_strict_object(json);
   write_required(json, {"version", "stages", "edges"});
   json.key("properties");
   json.open_object();
   json.key("version");
   json.open_object();
+  json.member("description", "version of this format");
   json.member_literal("const", std::to_string(kPipelineVersion));
   json.close_object();
   write_settings(json);
   write_stages(json, kinds);
-  write_edges(json);
+  write_edges(json, kinds);
   json.close_object();
+  write_definitions(json);
   json.close_object();
   return std::move(json).take();
 }

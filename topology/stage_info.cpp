@@ -41,7 +41,7 @@ std::span<const ParamInfo> common_stage_params() noexcept {
        .help = "NUMA node to which the stage is pinned; excludes cpus"},
       {.name = "cpus",
        .type = ParamType::text,
-       .unit = "CPU list",
+       .unit = kCpuListUnit,
        .default_value = "auto",
        .allow_auto = true,
        .help = "CPUs to which the stage is pinned, as 0-3,8 or [0, 1, 2, 3, 8]; excludes numa_node"},
@@ -53,7 +53,7 @@ std::span<const ParamInfo> partition_params(const StageInfo& info) noexcept {
   static constexpr ParamInfo kParams[] = {
       {.name = "experts",
        .type = ParamType::text,
-       .unit = "list of experts",
+       .unit = kExpertListUnit,
        .default_value = "all",
        .help =
            "experts of the stage: all, or ids, ranges and remainders as in 7,0-31,32-,0/2; several stages "

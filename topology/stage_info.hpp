@@ -48,6 +48,10 @@ struct PortInfo {
 
 enum class ParamType : std::uint8_t { boolean, integer, number, bytes, choice, text };
 
+// Units of text parameters that have a form of their own, and may be YAML lists too.
+inline constexpr std::string_view kCpuListUnit = "CPU list";
+inline constexpr std::string_view kExpertListUnit = "list of experts";
+
 struct ParamInfo {
   std::string_view name;
   ParamType type;

@@ -78,7 +78,6 @@ const std::vector<UsageCase> kWrong = {
      1,
      {},
      {"colibri: error: convert: ", "/no/such/checkpoint"}},
-    {"inspect_nothing", {"inspect"}, 2, {}, {"inspect: DIR is required"}},
     {"inspect_missing_folder",
      {"inspect", "/no/such/model"},
      1,

@@ -117,6 +117,18 @@ TEST_F(Readme, ItsProgramRuns) {
   EXPECT_EQ(read_file((project_root() / "configs/examples/host.cpp").string()), blocks.front().text);
 }
 
+TEST_F(Readme, ReferenceIsWhatTheTablesSay) {
+  const std::string text = read_file((project_root() / "README.md").string());
+  const std::string begin = "<!-- reference -->\n", end = "<!-- end of reference -->\n";
+  ASSERT_NE(text.find(begin), std::string::npos);
+  ASSERT_NE(text.find(end), std::string::npos);
+  const std::size_t at = text.find(begin) + begin.size();
+  const RunResult reference = run_program({kColibriProgram, "inspect", "--markdown"}, options());
+  EXPECT_EQ(text.substr(at, text.find(end) - at), reference.out)
+      << "the reference in README.md is stale; replace what is between the marks by the output of\n"
+         "  build/release/bin/colibri inspect --markdown";
+}
+
 TEST_F(Readme, ItsFlagsExist) {
   std::string help = run_program({"/bin/bash", (project_root() / "setup.sh").string(), "help"}, options()).out;
   for (const char* verb : {"convert", "inspect", "verify", "plan", "batch", "generate", "perplexity", "trace",

@@ -4,18 +4,18 @@
 
 #include <random>
 
-#include "tests/topology/standard_kinds.hpp"
+#include "tests/topology/builtin_kinds.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri {
 namespace {
 
-using testing::standard_kinds;
+using testing::builtin_kinds;
 
 std::vector<std::string> problems_of(std::string_view yaml) {
   PipelineProblems problems;
-  const PipelineSpec spec = parse_pipeline(yaml, "p.yaml", standard_kinds(), {}, problems);
-  check_pipeline(spec, standard_kinds(), problems);
+  const PipelineSpec spec = parse_pipeline(yaml, "p.yaml", builtin_kinds(), {}, problems);
+  check_pipeline(spec, builtin_kinds(), problems);
   return problems.lines;
 }
 
@@ -139,10 +139,10 @@ TEST(HostileFile, ThousandMutationsGiveProblemsOrASpecThatHolds) {
   for (std::uint32_t seed = 0; seed < 1000; ++seed) {
     const std::string yaml = Mutator(seed).mutate(std::string(default_pipeline_yaml()));
     PipelineProblems problems;
-    const PipelineSpec spec = parse_pipeline(yaml, "p.yaml", standard_kinds(), {}, problems);
-    check_pipeline(spec, standard_kinds(), problems);
-    draw_pipeline_dot(spec, standard_kinds());
-    const std::string dump = dump_pipeline(spec, standard_kinds());
+    const PipelineSpec spec = parse_pipeline(yaml, "p.yaml", builtin_kinds(), {}, problems);
+    check_pipeline(spec, builtin_kinds(), problems);
+    draw_pipeline_dot(spec, builtin_kinds());
+    const std::string dump = dump_pipeline(spec, builtin_kinds());
     for (const std::string& line : problems.lines) {
       EXPECT_EQ(line.find('\n'), std::string::npos) << seed << ": " << line;
       EXPECT_TRUE(line.starts_with("p.yaml:")) << seed << ": " << line;

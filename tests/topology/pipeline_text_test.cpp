@@ -1,17 +1,21 @@
 // Dump, drawing, descriptions and schema: read back by the parsers of their languages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "io/text/json_document.hpp"
+#include "tests/topology/builtin_kinds.hpp"
 #include "tests/topology/case_kinds.hpp"
-#include "tests/topology/standard_kinds.hpp"
 #include "topology/describe_kind.hpp"
+#include "topology/pipeline_settings.hpp"
 #include "topology/pipeline_spec.hpp"
+#include "topology/problem_text.hpp"
 
 namespace colibri {
 namespace {
 
+using testing::builtin_kinds;
 using testing::case_kinds;
-using testing::standard_kinds;
 
 constexpr std::string_view kYaml = R"(version: 1
 threads: 4
@@ -93,8 +97,8 @@ TEST(DumpPipeline, ReadsBackEqual) {
 }
 
 TEST(DumpPipeline, StandardPipelineReadsBackEqual) {
-  const PipelineSpec spec = parse_clean(default_pipeline_yaml(), standard_kinds());
-  expect_same(spec, parse_clean(dump_pipeline(spec, standard_kinds()), standard_kinds()), standard_kinds());
+  const PipelineSpec spec = parse_clean(default_pipeline_yaml(), builtin_kinds());
+  expect_same(spec, parse_clean(dump_pipeline(spec, builtin_kinds()), builtin_kinds()), builtin_kinds());
 }
 
 TEST(DumpPipeline, SaysWhereEachValueCameFrom) {
@@ -137,8 +141,8 @@ TEST(Overrides, EnvironmentNamesPaths) {
 }
 
 TEST(DrawPipeline, HasEveryStageAndEdge) {
-  const PipelineSpec spec = parse_clean(default_pipeline_yaml(), standard_kinds());
-  const std::string dot = draw_pipeline_dot(spec, standard_kinds());
+  const PipelineSpec spec = parse_clean(default_pipeline_yaml(), builtin_kinds());
+  const std::string dot = draw_pipeline_dot(spec, builtin_kinds());
   EXPECT_TRUE(dot.starts_with("digraph \"p.yaml\" {\n"));
   EXPECT_TRUE(dot.ends_with("}\n"));
   for (const StageSpec& stage : spec.stages) {
@@ -185,23 +189,34 @@ TEST(DescribeKind, TextAndJsonComeFromTheTable) {
   EXPECT_EQ(params[2].find("choices")->array()->size(), 2u);
 }
 
-TEST(JsonSchema, CoversEverySettingKindAndParameter) {
-  const Result<JsonValue> schema = parse_json(pipeline_json_schema(case_kinds()));
-  ASSERT_TRUE(schema.is_ok()) << schema.status().to_string();
-  const JsonValue* properties = member(&*schema, {"properties"});
-  for (const std::string_view key : {"version", "threads", "memory", "steps", "stages", "edges", "profile"}) {
-    EXPECT_NE(member(properties, {key}), nullptr) << key;
-  }
-  EXPECT_NE(member(properties, {"memory", "properties", "experts", "anyOf"}), nullptr);
-  EXPECT_FALSE(*member(properties, {"memory", "additionalProperties"})->boolean());
-  const JsonValue::Array& kinds = *member(properties, {"stages", "additionalProperties", "oneOf"})->array();
-  ASSERT_EQ(kinds.size(), case_kinds().size());
+TEST(DescribeKind, SaysWhatStateMessagesAreIn) {
+  const StageInfo* attend = find_kind(builtin_kinds(), "attend");
+  ASSERT_NE(attend, nullptr);
+  const std::string text = describe_kind(*attend);
+  EXPECT_NE(text.find("routed    wave (attended)  "), std::string::npos) << text;
+  const Result<JsonValue> json = parse_json(describe_kind_json(*attend));
+  ASSERT_TRUE(json.is_ok());
+  EXPECT_EQ(*member(&json->find("outputs")->array()->at(0), {"state"})->text(), "attended");
+}
+
+// One line a kind, and everything about each of them for programs.
+TEST(ListKinds, HasEveryKindSettingAndKey) {
+  const StageInfos kinds = builtin_kinds();
+  const std::string text = list_kinds(kinds);
+  EXPECT_EQ(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')), kinds.size());
+  const Result<JsonValue> json = parse_json(list_kinds_json(kinds));
+  ASSERT_TRUE(json.is_ok()) << json.status().to_string();
+  const JsonValue::Array& listed = *json->find("kinds")->array();
+  ASSERT_EQ(listed.size(), kinds.size());
   for (std::size_t i = 0; i < kinds.size(); ++i) {
-    EXPECT_EQ(*member(&kinds[i], {"properties", "kind", "const"})->text(), case_kinds()[i]->kind);
-    for (const ParamInfo& param : case_kinds()[i]->params) {
-      EXPECT_NE(member(&kinds[i], {"properties", param.name}), nullptr) << param.name;
-    }
+    EXPECT_NE(text.find(std::string(kinds[i]->kind) + " "), std::string::npos);
+    EXPECT_EQ(*listed[i].find("kind")->text(), kinds[i]->kind);
+    EXPECT_EQ(listed[i].find("metrics")->array()->size(), kinds[i]->metrics.size());
+    EXPECT_EQ(listed[i].find("params")->array()->size(),
+              kinds[i]->params.size() + partition_params(*kinds[i]).size() + common_stage_params().size());
   }
+  ASSERT_EQ(json->find("settings")->array()->size(), pipeline_settings().size());
+  EXPECT_EQ(json->find("edge")->array()->size(), edge_params().size());
 }
 
 TEST(EdgeCapacities, OnCyclesHoldAllCredits) {
@@ -215,12 +230,12 @@ TEST(EdgeCapacities, OnCyclesHoldAllCredits) {
   set_capacity("from: attend.finished", "7");
   set_capacity("from: read.requests", "1");  // on no cycle: a small one only waits
   set_capacity("from: fetch.experts", "3");
-  const PipelineSpec spec = parse_clean(yaml, standard_kinds());
+  const PipelineSpec spec = parse_clean(yaml, builtin_kinds());
   MessageCredits credits{};
   credits[static_cast<std::size_t>(MessageType::wave)] = 8;
   credits[static_cast<std::size_t>(MessageType::request)] = 100;
   PipelineProblems problems;
-  check_edge_capacities(spec, standard_kinds(), credits, problems);
+  check_edge_capacities(spec, builtin_kinds(), credits, problems);
   ASSERT_EQ(problems.lines.size(), 1u) << problems.to_status().to_string();
   EXPECT_NE(problems.lines[0].find("edges[6].capacity: '7' is less than the 8 messages of type wave that can "
                                    "circulate; expected at least 8, or auto"),
@@ -230,7 +245,7 @@ TEST(EdgeCapacities, OnCyclesHoldAllCredits) {
   credits = {};
   credits[static_cast<std::size_t>(MessageType::slot)] = 70000;
   problems = {};
-  check_edge_capacities(spec, standard_kinds(), credits, problems);
+  check_edge_capacities(spec, builtin_kinds(), credits, problems);
   EXPECT_EQ(problems.lines.size(), 2u);  // compute.released and transfer.released
 }
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/topology/standard_kinds.hpp"
+#include "tests/topology/builtin_kinds.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri {
@@ -25,8 +25,8 @@ TEST(StandardPipeline, IsCompiledIn) { EXPECT_EQ(default_pipeline_yaml(), batch_
 TEST(StandardPipeline, HasNoProblems) {
   PipelineProblems problems;
   const PipelineSpec spec =
-      parse_pipeline(default_pipeline_yaml(), "built-in", testing::standard_kinds(), {}, problems);
-  check_pipeline(spec, testing::standard_kinds(), problems);
+      parse_pipeline(default_pipeline_yaml(), "built-in", testing::builtin_kinds(), {}, problems);
+  check_pipeline(spec, testing::builtin_kinds(), problems);
   EXPECT_EQ(problems.to_status().message(), "");
   EXPECT_EQ(spec.stages.size(), 12u);
   EXPECT_EQ(spec.edges.size(), 20u);
@@ -48,8 +48,8 @@ TEST(StandardPipeline, CommentedSettingsAreValid) {
     yaml += line + "\n";
   }
   PipelineProblems problems;
-  const PipelineSpec spec = parse_pipeline(yaml, "batch.yaml", testing::standard_kinds(), {}, problems);
-  check_pipeline(spec, testing::standard_kinds(), problems);
+  const PipelineSpec spec = parse_pipeline(yaml, "batch.yaml", testing::builtin_kinds(), {}, problems);
+  check_pipeline(spec, testing::builtin_kinds(), problems);
   EXPECT_EQ(problems.to_status().message(), "");
   EXPECT_EQ(spec.threads, 8u);
   EXPECT_EQ(spec.memory.experts.percent, 25);
