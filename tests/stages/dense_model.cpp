@@ -133,7 +133,12 @@ DenseJob::DenseJob(const DenseModel& model, std::uint32_t max_rows, std::uint32_
                    std::uint32_t in_flight, std::uint32_t kv_pages, kernels::KvFormat format)
     : dense(std::move(model.bind()).value()), arrays_(in_flight), steps_(in_flight) {
   const ModelSpec& spec = model.spec();
-  services.plan = {&spec, max_rows, wave_rows, in_flight, 2, format};
+  services.plan = {.spec = &spec,
+                   .max_rows = max_rows,
+                   .wave_rows = wave_rows,
+                   .in_flight = in_flight,
+                   .threads = 2,
+                   .kv_format = format};
   services.container = &model;
   services.kernels = kernels::find_kernel_table("scalar");
   services.dense = &dense;
