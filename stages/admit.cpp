@@ -1,14 +1,14 @@
 // admit: continuous batching.
 //
 // Whenever a step is free it is filled with the next token of every running sequence, then
-// with prompt chunks of started sequences, then with new sequences in order of arrival, as
+// with prompt chunks of started sequences, then with new sequences in the order of `order`, as
 // long as KV pages for all they can ever need are free. A started sequence therefore always
 // finishes. A sequence is in one step at a time; with two steps in flight the sequences are
 // shared out between them.
 #include "stages/admit.hpp"
 
+#include <chrono>
 #include <colibri/services.hpp>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +17,7 @@
 #include "stages/request_check.hpp"
 #include "stages/sequence_output.hpp"
 #include "stages/step_builder.hpp"
+#include "stages/waiting_requests.hpp"
 
 namespace colibri {
 namespace {
@@ -39,6 +40,14 @@ constexpr ParamInfo kParams[] = {
      .allow_auto = true,
      .help =
          "requests that may wait to be started before no more are read; auto: rows of all steps in flight"},
+    {.name = "order",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "input",
+     .choices = "input|longest_first",
+     .help =
+         "which of the waiting requests starts next: the first of the input, or the one that will generate "
+         "longest, by max_tokens and by what finished ones have used of it"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"requests_total", "requests taken"},
@@ -49,6 +58,8 @@ constexpr MetricInfo kMetrics[] = {
     {"waiting", "requests that wait to be started"},
     {"running", "sequences that have started and are not finished"},
     {"kv_pages", "KV pages promised to running sequences"},
+    {"small_steps_total", "steps of less than half of max_rows"},
+    {"small_steps_nanoseconds", "time in which only such steps were under way"},
 };
 enum Input : std::uint8_t { kDone, kRequests };
 enum Output : std::uint32_t { kWaves, kOutcomes };
@@ -61,6 +72,8 @@ class Admit final : public Stage {
     finite_ = services_->source != nullptr && services_->source->finite();
     waiting_limit_ = context.is_auto("waiting") ? std::uint64_t{plan.max_rows} * services_->steps.size()
                                                 : context.integer("waiting");
+    waiting_ = WaitingRequests(context.text("order") == "longest_first" ? StartOrder::longest_first
+                                                                        : StartOrder::input);
     pages_.emplace(services_->kv.pages);
     free_steps_.reserve(services_->steps.size());
     for (Step& step : services_->steps) free_steps_.push_back(&step);
@@ -74,6 +87,8 @@ class Admit final : public Stage {
     waiting_level_ = context.counter("waiting");
     running_level_ = context.counter("running");
     pages_level_ = context.counter("kv_pages");
+    small_steps_ = context.counter("small_steps_total");
+    small_steps_nanoseconds_ = context.counter("small_steps_nanoseconds");
     return {};
   }
 
@@ -103,6 +118,7 @@ class Admit final : public Stage {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Running {
     std::unique_ptr<Sequence> sequence;
     std::uint32_t planned = 0;  // positions computed when the step it is in is done
@@ -134,7 +150,7 @@ class Admit final : public Stage {
       return;
     }
     waiting_rows_ += sequence->prompt_size;
-    waiting_.push_back(std::move(sequence));
+    waiting_.push(std::move(sequence));
     waiting_level_->set(waiting_.size());
   }
 
@@ -146,6 +162,7 @@ class Admit final : public Stage {
       member->in_step = false;
       if (member->sequence->finished) {
         pages_->give_back(member->sequence->pages);
+        waiting_.finished(*member->sequence);
         any_finished = true;
       } else {
         ready_rows_ += member->ready_rows();
@@ -153,6 +170,8 @@ class Admit final : public Stage {
     }
     members.clear();
     free_steps_.push_back(&step);
+    count_small_time();
+    if (step.rows * 2 < services_->plan.max_rows) --small_under_way_;
     if (any_finished) {
       std::erase_if(running_, [](const std::unique_ptr<Running>& running) {
         return !running->in_step && running->sequence->finished;
@@ -197,10 +216,12 @@ class Admit final : public Stage {
 
   // Whether a step should be built now rather than after more requests have come.
   bool may_build(bool inbox_empty) const {
-    const bool can_start = !waiting_.empty() && kv_pages_for(final_size(*waiting_.front())) <= pages_->free();
+    const bool can_start = !waiting_.empty() && kv_pages_for(final_size(waiting_.next())) <= pages_->free();
     if (ready_rows_ == 0 && !can_start) return false;
     if (input_ended_ || waiting_.size() >= waiting_limit_) return true;
     if (!finite_) return inbox_empty;
+    // The longest can only be known once all have been seen, or as many as may wait.
+    if (waiting_.order() == StartOrder::longest_first) return false;
     // More requests are sure to come: wait for them unless the step would be full, or could not take them.
     return ready_rows_ + waiting_rows_ >= services_->plan.max_rows || (!waiting_.empty() && !can_start);
   }
@@ -224,8 +245,26 @@ class Admit final : public Stage {
     waiting_level_->set(waiting_.size());
     running_level_->set(running_.size());
     pages_level_->set(pages_->total() - pages_->free());
+    count_small_time();
+    if (step.rows * 2 < services_->plan.max_rows) {
+      small_steps_->add(1);
+      ++small_under_way_;
+    }
     building_ = &step;
     next_wave_ = 0;
+  }
+
+  // Called whenever a step begins or ends: adds the time since the last call when only small steps were under
+  // way in it.
+  void count_small_time() {
+    const Clock::time_point now = Clock::now();
+    const std::size_t under_way = services_->steps.size() - free_steps_.size();
+    if (small_under_way_ > 0 && small_under_way_ == under_way_before_) {
+      small_steps_nanoseconds_->add(static_cast<std::uint64_t>(
+          std::chrono::duration_cast<std::chrono::nanoseconds>(now - last_change_).count()));
+    }
+    under_way_before_ = under_way;
+    last_change_ = now;
   }
 
   // Rows after which a step takes no further sequence: all, or when there is not enough work for every free
@@ -247,16 +286,15 @@ class Admit final : public Stage {
     members.push_back(&running);
   }
 
-  // Moves the request that waited longest to the running ones, if its pages can be promised.
+  // Moves the next request to the running ones, if its pages can be promised.
   bool start_next() {
     if (waiting_.empty()) return false;
-    Sequence& next = *waiting_.front();
+    Sequence& next = waiting_.next();
     if (!pages_->take(kv_pages_for(final_size(next)), next.pages)) return false;
     waiting_rows_ -= next.prompt_size;
     ready_rows_ += next.prompt_size;
     auto running = std::make_unique<Running>();
-    running->sequence = std::move(waiting_.front());
-    waiting_.pop_front();
+    running->sequence = waiting_.pop();
     running_.push_back(std::move(running));
     return true;
   }
@@ -268,7 +306,7 @@ class Admit final : public Stage {
   std::uint64_t waiting_limit_ = 0;
   std::uint64_t next_serial_ = 1;
   std::optional<KvPages> pages_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;  // in order of arrival
+  WaitingRequests waiting_;
   std::vector<std::unique_ptr<Running>> running_;  // in order of start
   std::vector<std::vector<Running*>> members_;     // [steps] sequences of each step
   std::vector<Step*> free_steps_;
@@ -276,6 +314,11 @@ class Admit final : public Stage {
   std::uint64_t ready_rows_ = 0;    // rows of running sequences that are in no step
   Step* building_ = nullptr;        // has waves that are not sent
   std::uint32_t next_wave_ = 0;
+  Clock::time_point last_change_;     // when a step began or ended
+  std::size_t under_way_before_ = 0;  // steps under way since then
+  std::size_t small_under_way_ = 0;   // those of less than half of max_rows
+  Counter* small_steps_ = nullptr;
+  Counter* small_steps_nanoseconds_ = nullptr;
   Counter* requests_ = nullptr;
   Counter* refused_ = nullptr;
   Counter* steps_ = nullptr;

@@ -1,0 +1,62 @@
+// WaitingRequests: requests that have not started, and which of them starts next.
+//
+// In order of input, or the longest first: then long ones do not trail behind when all
+// others are done, in steps that are nearly empty and still read the experts. How long a
+// request takes is its max_tokens times the share of it that finished requests like it have
+// used; like it: of the same power of two of max_tokens.
+#pragma once
+
+#include <array>
+#include <colibri/messages.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+namespace colibri {
+
+enum class StartOrder : std::uint8_t { input, longest_first };
+
+class WaitingRequests {
+ public:
+  explicit WaitingRequests(StartOrder order = StartOrder::input) : order_(order) {}
+
+  StartOrder order() const noexcept { return order_; }
+  bool empty() const noexcept { return requests_.empty(); }
+  std::size_t size() const noexcept { return requests_.size(); }
+  void push(std::unique_ptr<Sequence> sequence);
+  // The one that starts next; stays the same until push, pop or finished. Not empty.
+  const Sequence& next() const { return *find_next()->second; }
+  Sequence& next() { return *find_next()->second; }
+  std::unique_ptr<Sequence> pop();
+  void clear() noexcept { requests_.clear(); }
+
+  // Learns from a request that was answered.
+  void finished(const Sequence& sequence);
+
+ private:
+  // Descending max_tokens, then order of input; all 0 when that alone counts.
+  struct Key {
+    std::uint32_t max_tokens = 0;
+    std::uint64_t arrival = 0;
+    bool operator<(const Key& other) const noexcept {
+      return max_tokens != other.max_tokens ? max_tokens > other.max_tokens : arrival < other.arrival;
+    }
+  };
+  using Requests = std::map<Key, std::unique_ptr<Sequence>>;
+  static constexpr std::size_t kClasses = 33;  // bit widths of max_tokens
+  struct Usage {
+    double generated = 0, allowed = 0;
+  };
+
+  static std::uint32_t tokens_of(const Sequence& sequence) noexcept;
+  Requests::const_iterator find_next() const;
+  double share(std::size_t length_class) const noexcept;
+
+  StartOrder order_;
+  std::uint64_t arrivals_ = 0;
+  Requests requests_;
+  std::array<Usage, kClasses> usage_{};
+};
+
+}  // namespace colibri
