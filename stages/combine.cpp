@@ -17,7 +17,7 @@ namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"done", MessageType::expert_done, "experts whose rows are computed", true, false, true},
+    {"done", MessageType::expert_done, "experts whose rows are computed", true, true, true},
     {"waves", MessageType::wave, "waves that wait for their experts", true, false, false, "routed"},
 };
 constexpr PortInfo kOutputs[] = {

@@ -4,6 +4,11 @@
 // wave has left `route`, since only then an expert's rows are complete. Then the shared
 // expert goes first (reads are under way meanwhile), and the others in order of arrival,
 // which puts residents first. Ready experts are computed in batches: see expert_batch.hpp.
+//
+// Several computes may share out the experts: one hears of the visits in which it has any, and
+// of its own records. A Visit is read from the first message about it to the last result that
+// is sent: till then it cannot be over, since combine waits for each of these results. A compute
+// without an expert in a visit never sees it.
 #include "stages/compute.hpp"
 
 #include <algorithm>
@@ -22,11 +27,14 @@ namespace {
 
 constexpr PortInfo kInputs[] = {
     {"visits", MessageType::visit, "visits whose rows per expert are complete"},
-    {"experts", MessageType::expert, "records in memory, leased to a visit"},
+    {"experts", MessageType::expert, "records in memory, leased to a visit", true, true},
 };
 constexpr PortInfo kOutputs[] = {
     {"done", MessageType::expert_done, "experts whose rows are computed"},
-    {"released", MessageType::slot, "slots that are no longer needed"},
+    {.name = "released",
+     .type = MessageType::slot,
+     .help = "slots that are no longer needed",
+     .by_expert = true},
 };
 constexpr MetricInfo kMetrics[] = {
     {"experts_total", "experts computed, once a visit"},
@@ -43,6 +51,7 @@ class Compute final : public Stage {
     context_ = &context;
     services_ = &context.services();
     spec_ = services_->plan.spec;
+    has_shared_ = spec_->shared_expert.intermediate_size > 0 && context.owns(0);
     batch_rows_ = ExpertBatch::rows_limit(services_->plan.max_rows, spec_->num_experts_per_token);
     MemoryCursor memory(context.memory());
     batch_.lay_out(memory, spec_->weight_dtype, batch_rows_, widest_ffn(*spec_));
@@ -61,8 +70,8 @@ class Compute final : public Stage {
     if (message.type == MessageType::visit) {
       active.visit = &visit;
       active.complete = true;
-      active.expected = visit.expert_count + (visit.step->shared_out != nullptr ? 1 : 0);
-      if (visit.step->shared_out != nullptr) {
+      active.expected = message.count + (has_shared_ ? 1 : 0);
+      if (has_shared_) {
         active.ready.insert(active.ready.begin() + static_cast<std::ptrdiff_t>(active.next),
                             {.expert = spec_->num_experts, .slot = kNoSlot});
       }
@@ -94,7 +103,7 @@ class Compute final : public Stage {
   };
   struct ActiveVisit {
     Visit* visit = nullptr;
-    std::uint32_t expected = 0;  // results of the visit; known when it is complete
+    std::uint32_t expected = 0;  // results of this stage in the visit; known when it is complete
     bool complete = false;
     std::vector<Ready> ready;  // in order of arrival
     std::size_t next = 0;      // first one not computed
@@ -202,13 +211,16 @@ class Compute final : public Stage {
 
   void finish(Visit& visit, ActiveVisit& active, const Ready& ready, Emitter& out) {
     out.emit(kDone, {.type = MessageType::expert_done, .first = ready.expert, .object = &visit});
-    if (ready.slot != kNoSlot) out.emit(kReleased, {.type = MessageType::slot, .first = ready.slot});
+    if (ready.slot != kNoSlot) {
+      out.emit_to(kReleased, out.owner(kReleased, ready.expert),
+                  {.type = MessageType::slot, .first = ready.slot, .count = ready.expert});
+    }
     experts_->add(1);
     ++active.computed;
   }
 
-  // After the last expert of a visit its place is free for the visit that reuses the object. The visit itself
-  // is not looked at: with its last result out, its step may be done and in use again.
+  // After the stage's last expert of a visit its place is free for the visit that reuses the object. The
+  // visit itself is not looked at: with its last result out, its step may be done and in use again.
   static void retire(ActiveVisit& active) {
     if (active.computed < active.expected) return;
     active.visit = nullptr;
@@ -221,6 +233,7 @@ class Compute final : public Stage {
   StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
   const ModelSpec* spec_ = nullptr;
+  bool has_shared_ = false;  // the shared expert goes with expert 0
   std::uint32_t batch_rows_ = 0;
   ExpertBatch batch_;
   std::vector<ActiveVisit> visits_;  // [steps, 2]
@@ -238,6 +251,7 @@ const StageInfo kComputeInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 0,
+    .partitioned = true,
 };
 
 std::unique_ptr<Stage> create_compute() { return std::make_unique<Compute>(); }

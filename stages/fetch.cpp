@@ -8,6 +8,13 @@
 // while it is being read or lies in a slot: one read per expert, layer and step.
 // When no read ends for `deadline_ms`, those older than that fail their demands; their slots
 // stay out of use until the drive has answered.
+// Several fetches share out the experts: each has its own part of the slots (numbers are of the
+// whole region), its own table and reads, and none knows of the others.
+//
+// A Visit is looked at in one place, `demanded`, for the experts that the demand names: the visit lasts at
+// least until the last of these was handed out and computed. All else travels by value in the demand, since a
+// fetch whose experts are done, or that has none of the visit, may hear of its end when the object is in
+// use again. Later the address only is handed on, with a record that the visit still waits for.
 #include "stages/fetch.hpp"
 
 #include <algorithm>
@@ -21,69 +28,28 @@
 
 #include "io/read/fault_backend.hpp"
 #include "io/read/read_backend.hpp"
+#include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
 #include "stages/hint_list.hpp"
 #include "stages/read_arrivals.hpp"
+#include "stages/read_deadlines.hpp"
 #include "stages/slot_table.hpp"
+#include "stages/visit_progress.hpp"
 
 namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"released", MessageType::slot, "slots whose lease ended", true, false, true},
+    {"released", MessageType::slot, "slots whose lease ended", true, true, true},
     {"demand", MessageType::demand, "experts that a wave needs"},
     {"hints", MessageType::hint, "experts that the next visits may need", false},
 };
 constexpr PortInfo kOutputs[] = {
-    {"experts", MessageType::expert, "records that lie in a slot, leased to their visit"},
+    {.name = "experts",
+     .type = MessageType::expert,
+     .help = "records that lie in a slot, leased to their visit",
+     .by_expert = true},
     {"spent", MessageType::hint, "hint batches that were read, for reuse", false},
-};
-constexpr ParamInfo kParams[] = {
-    {.name = "backend",
-     .type = ParamType::choice,
-     .unit = "",
-     .default_value = "auto",
-     .choices = "auto|io_uring|pread",
-     .help = "how reads are issued; auto: io_uring, else a pool of threads"},
-    {.name = "direct",
-     .type = ParamType::choice,
-     .unit = "",
-     .default_value = "auto",
-     .choices = "auto|on|off",
-     .help = "O_DIRECT; auto: on where the file system takes it"},
-    {.name = "lanes",
-     .type = ParamType::integer,
-     .unit = "",
-     .default_value = "auto",
-     .minimum = 1,
-     .maximum = 256,
-     .allow_auto = true,
-     .help = "reads in flight at a time; auto: 16 with io_uring, 8 with pread"},
-    {.name = "inflight_bytes",
-     .type = ParamType::bytes,
-     .unit = "bytes",
-     .default_value = "64MiB",
-     .minimum = 4096,
-     .help = "bytes being read at a time; also sets how many transit slots are kept free"},
-    {.name = "read_bytes",
-     .type = ParamType::bytes,
-     .unit = "bytes",
-     .default_value = "1MiB",
-     .minimum = 4096,
-     .help = "longer records are read in pieces of this size"},
-    {.name = "hints",
-     .type = ParamType::boolean,
-     .unit = "",
-     .default_value = "true",
-     .help = "reads ahead what the predictor names; false: demands only"},
-    {.name = "deadline_ms",
-     .type = ParamType::integer,
-     .unit = "ms",
-     .default_value = "30000",
-     .minimum = 10,
-     .maximum = 86'400'000,
-     .help =
-         "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"demands_total", "records demanded: distinct experts over all visits"},
@@ -112,41 +78,34 @@ class Fetch final : public Stage {
     services_ = &context.services();
     const ModelSpec& spec = *services_->plan.spec;
     const SlotRegion& region = services_->slots;
+    share_ = region.shares[context.instance()];
     experts_ = spec.num_experts;
+    owned_.resize(experts_);
+    for (std::uint32_t expert = 0; expert < experts_; ++expert) owned_[expert] = context.owns(expert) ? 1 : 0;
     moe_layers_.clear();
     for (std::uint32_t layer = spec.next_moe_layer(0); layer < spec.num_layers();
          layer = spec.next_moe_layer(layer + 1)) {
       moe_layers_.push_back(layer);
     }
-    known_.assign(services_->steps.size(), {});
-    demanded_keys_.assign(services_->steps.size(), std::vector<std::uint64_t>(moe_layers_.size() * experts_));
-    last_key_.assign(std::size_t{spec.num_moe_layers()} * experts_, 0);
-    waiting_.assign(region.slots, {});
+    last_key_.assign(moe_layers_.size() * experts_, 0);
+    visits_ = VisitProgress(services_->steps.size(), moe_layers_.size(), last_key_.size());
+    waiting_.assign(share_.slots, {});
     for (auto& waiters : waiting_) waiters.reserve(services_->plan.in_flight);
     // A step's demands of one visit may still wait while those of the next come in.
     pending_ = FixedRing<Pending>(services_->steps.size() * 2 * experts_);
     hints_ = HintList(last_key_.size());
-    submitted_.assign(region.slots, {});
-    overdue_.assign(region.slots, 0);
-    deadline_ = std::chrono::milliseconds(context.integer("deadline_ms"));
-    table_ = std::make_unique<SlotTable>(spec.num_moe_layers(), experts_, region.slots, region.transit);
+    deadlines_ = ReadDeadlines(share_.slots, std::chrono::milliseconds(context.integer("deadline_ms")));
+    const auto owned = static_cast<std::uint32_t>(std::count(owned_.begin(), owned_.end(), 1));
+    table_ =
+        std::make_unique<SlotTable>(spec.num_moe_layers(), experts_, owned, share_.slots, share_.transit);
     use_hints_ = context.boolean("hints");
     declare_counters(context);
 
-    ReadBackendOptions options;
-    const std::string_view backend = context.text("backend");
-    options.kind = backend == "pread"      ? ReadKind::pread
-                   : backend == "io_uring" ? ReadKind::io_uring
-                                           : ReadKind::automatic;
-    const std::string_view direct = context.text("direct");
-    options.direct = direct == "on" ? DirectIo::on : direct == "off" ? DirectIo::off : DirectIo::automatic;
-    options.lanes = context.is_auto("lanes") ? 0 : static_cast<std::uint32_t>(context.integer("lanes"));
-    options.max_outstanding = region.slots;
-    options.inflight_bytes = context.integer("inflight_bytes");
-    options.read_bytes_max = context.integer("read_bytes");
-    options.registered_region = {region.base, region.stride * region.slots};
+    ReadBackendOptions options = fetch_read_options(context);
+    options.max_outstanding = share_.slots;
+    options.registered_region = {memory_of(0), region.stride * share_.slots};
     options.faults = services_->read_faults;
-    arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), region.slots);
+    arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), share_.slots);
     if (services_->log) {
       options.log = [arrivals = arrivals_, log = services_->log](std::string line) {
         arrivals->say(log, std::move(line));
@@ -158,7 +117,7 @@ class Fetch final : public Stage {
     COLIBRI_ASSIGN_OR_RETURN(
         backend_, open_read_backend(services_->container->expert_files(), options, std::move(deliver)));
     try {
-      watch_ = std::make_unique<ReadWatch>(arrivals_, deadline_ / kTicksPerDeadline);
+      watch_ = std::make_unique<ReadWatch>(arrivals_, deadlines_.limit() / kTicksPerDeadline);
     } catch (const std::system_error& error) {
       return {ErrorCode::out_of_memory, std::string("a thread to watch reads was refused: ") + error.what() +
                                             "; raise the limit (ulimit -u)"};
@@ -187,12 +146,12 @@ class Fetch final : public Stage {
   void stop() noexcept override {
     if (backend_ == nullptr) return;
     watch_.reset();
-    if (!backend_->close(deadline_)) {
+    if (!backend_->close(deadlines_.limit())) {
       // The kernel may still write into the slots: neither they nor the backend may be freed, ever.
       arrivals_->close();
       services_->leak_slots();
       services_->fail_job(
-          Status(ErrorCode::timeout, "reads have not ended " + std::to_string(deadline_.count()) +
+          Status(ErrorCode::timeout, "reads have not ended " + std::to_string(deadlines_.limit().count()) +
                                          " ms after the last step; the drive hangs: check it with "
                                          "`dmesg`, then start again"));
       static_cast<void>(backend_.release());
@@ -202,7 +161,6 @@ class Fetch final : public Stage {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   // An expert that a visit demands.
   struct Pending {
     Visit* visit = nullptr;
@@ -211,29 +169,16 @@ class Fetch final : public Stage {
     std::uint64_t key = 0;
   };
 
-  // Names a visit before it exists, so that hints can be counted for it. Ordinal -1 is before all visits of
-  // the step. Never 0.
-  std::uint64_t key_of(std::uint64_t step_serial, std::int64_t ordinal) const {
-    return (step_serial + 1) * key_stride() + static_cast<std::uint64_t>(ordinal + 1);
-  }
-  std::uint64_t key_stride() const { return moe_layers_.size() + 1; }
-
-  // True when all demands of the visit have arrived already.
-  bool known(std::uint64_t key) const {
-    const std::uint64_t step = key / key_stride();
-    bool newer_step = false;
-    for (const std::uint64_t known : known_) {
-      if (known / key_stride() == step) return key <= known;
-      newer_step |= known / key_stride() > step;
-    }
-    return newer_step;
+  std::byte* memory_of(std::uint32_t index) const {
+    return services_->slots.base + services_->slots.stride * (share_.first + index);
   }
 
   // A slot comes back from where its record went. Anything else means edges that bypass the stage that copied
   // it.
   void released(std::uint32_t slot) {
-    if (slot < table_->size() && table_->slot(slot).leases > 0) {
-      table_->release(slot);
+    const std::uint32_t index = slot - share_.first;  // wraps around when it is another one's
+    if (index < table_->size() && table_->slot(index).leases > 0) {
+      table_->release(index);
       return;
     }
     services_->fail_job(
@@ -243,24 +188,22 @@ class Fetch final : public Stage {
   }
 
   void demanded(const Message& message, Emitter& out) {
-    Visit& visit = *message.visit();
-    const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(visit.layer);
-    const std::uint64_t key = key_of(visit.step_serial, ordinal);
-    if (message.first == 0) table_->begin_visit(ordinal);
-    for (std::uint32_t i = message.first; i < message.first + message.count; ++i) {
-      const std::uint32_t expert = visit.experts[i];
+    const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(message.layer);
+    const std::uint64_t key = visits_.key_of(message.step_serial, ordinal);
+    if (visits_.begin(message.step_slot, key)) table_->begin_visit(ordinal);
+    const std::uint32_t* experts = message.count > 0 ? message.visit()->experts + message.first : nullptr;
+    for (std::uint32_t i = 0; i < message.count; ++i) {
+      const std::uint32_t expert = experts[i];
       const std::uint32_t record = table_->record_of(ordinal, expert);
       table_->used(record);
       demands_->add(1);
-      demanded_keys_[visit.step->slot][record] = key;
-      serve({&visit, expert, record, key}, out);
+      visits_.demanded(message.step_slot, record, key);
+      // After the last one the visit may be over any time.
+      serve({message.visit(), expert, record, key}, out);
     }
     peak_pending_->set(std::max<std::uint64_t>(peak_pending_->get(), pending_.size()));
-    // A step shows here with its first demand: what then is older than every step shown is over.
-    std::uint64_t& known = known_[visit.step->slot];
-    known = std::max(known, key_of(visit.step_serial, -1));
     if (message.last) {
-      known = key;
+      visits_.complete(message.step_slot, key);
       drop_stale_hints();
     }
   }
@@ -283,7 +226,7 @@ class Fetch final : public Stage {
   }
 
   void share(const Pending& demand, std::uint32_t index, Emitter& out) {
-    if (overdue_[index] != 0) {
+    if (deadlines_.overdue(index)) {
       refuse(demand, overdue_error(index), out);
       return;
     }
@@ -291,7 +234,7 @@ class Fetch final : public Stage {
     if (slot.state == SlotTable::State::reading && slot.hinted) backend_->promote(index);
     table_->lease(index, demand.key);
     if (slot.state == SlotTable::State::landed) {
-      hand_out(*demand.visit, demand.expert, index, out);
+      hand_out(demand, index, out);
     } else {
       waiting_[index].push_back(demand);
     }
@@ -299,37 +242,35 @@ class Fetch final : public Stage {
 
   // Says that a demand cannot be met; no slot goes with it, and compute passes the error on to the rows.
   static void refuse(const Pending& demand, const Status& error, Emitter& out) {
-    out.emit(kExperts, {.type = MessageType::expert,
-                        .first = demand.expert,
-                        .count = SlotTable::kNone,
-                        .object = demand.visit,
-                        .error = new Status(error)});
+    out.emit_to(kExperts, out.owner(kExperts, demand.expert),
+                {.type = MessageType::expert,
+                 .first = demand.expert,
+                 .count = SlotTable::kNone,
+                 .object = demand.visit,
+                 .error = new Status(error)});
   }
 
-  void hand_out(Visit& visit, std::uint32_t expert, std::uint32_t index, Emitter& out) {
-    const SlotRegion& region = services_->slots;
-    out.emit(kExperts, {.type = MessageType::expert,
-                        .first = expert,
-                        .count = index,
-                        .object = &visit,
-                        .data = region.base + region.stride * index});
+  void hand_out(const Pending& demand, std::uint32_t index, Emitter& out) {
+    out.emit_to(kExperts, out.owner(kExperts, demand.expert),
+                {.type = MessageType::expert,
+                 .first = demand.expert,
+                 .count = share_.first + index,
+                 .object = demand.visit,
+                 .data = memory_of(index)});
   }
 
   void completed(std::uint32_t index, Emitter& out) {
     Status status = arrivals_->take_status(index);
     const SlotTable::Slot slot = table_->slot(index);
     std::vector<Pending>& waiters = waiting_[index];
-    last_arrival_ = Clock::now();
-    watch_->reads_in_flight(--in_flight_ > 0);
-    if (overdue_[index] != 0) {
-      // Nobody waits for it any more.
-      overdue_[index] = 0;
-      --overdue_slots_;
+    const bool was_overdue = deadlines_.completed(index);
+    watch_->reads_in_flight(deadlines_.in_flight() > 0);
+    if (was_overdue) {
       table_->failed(index);
     } else if (status.is_ok()) {
       count_read(slot);
       table_->landed(index);
-      for (const Pending& waiter : waiters) hand_out(*waiter.visit, waiter.expert, index, out);
+      for (const Pending& waiter : waiters) hand_out(waiter, index, out);
       if (slot.leases == 0 && !slot.hinted) drop_hint(index);  // its visit passed while it was being read
     } else if (status.code() == ErrorCode::cancelled) {
       // A stale hint. Demands that came between cancel and now start over.
@@ -344,17 +285,11 @@ class Fetch final : public Stage {
     waiters.clear();
   }
 
-  // Fails the demands of reads past their deadline. Their slots stay taken until their completions arrive:
-  // the drive may still write into them. A read that waits behind others for its turn is not late by itself,
-  // so the deadline starts anew with each completion.
+  // Fails the demands of reads past their deadline.
   void check_deadlines(Emitter& out) {
     watch_->tick_taken();
-    const Clock::time_point now = Clock::now();
-    for (std::uint32_t index = 0; index < table_->size() && in_flight_ > overdue_slots_; ++index) {
-      if (table_->slot(index).state != SlotTable::State::reading || overdue_[index] != 0) continue;
-      if (now - std::max(submitted_[index], last_arrival_) <= deadline_) continue;
-      overdue_[index] = 1;
-      ++overdue_slots_;
+    for (std::uint32_t index = 0; index < table_->size() && !deadlines_.nothing_else_in_flight(); ++index) {
+      if (table_->slot(index).state != SlotTable::State::reading || !deadlines_.expire(index)) continue;
       failed_reads_->add(1);
       table_->hint_passed(index);
       const Status error = overdue_error(index);
@@ -366,10 +301,10 @@ class Fetch final : public Stage {
   // With no slot free, none leased, and no read in flight but those past their deadline, demands have nothing
   // to wait for.
   void refuse_hopeless(Emitter& out) {
-    if (overdue_slots_ == 0 || in_flight_ > overdue_slots_) return;
+    if (!deadlines_.any_overdue() || !deadlines_.nothing_else_in_flight()) return;
     std::uint32_t overdue = 0;
     for (std::uint32_t index = 0; index < table_->size(); ++index) {
-      if (overdue_[index] != 0) {
+      if (deadlines_.overdue(index)) {
         overdue = index;
       } else if (table_->slot(index).leases > 0) {
         return;
@@ -384,7 +319,7 @@ class Fetch final : public Stage {
     const ExpertRecord place =
         services_->container->record(moe_layers_[table_->layer_of(record)], record % experts_);
     return Status(ErrorCode::timeout,
-                  "the drive has not answered a read in " + std::to_string(deadline_.count()) +
+                  "the drive has not answered a read in " + std::to_string(deadlines_.limit().count()) +
                       " ms: " + services_->container->expert_files()[place.file].string() + ", offset " +
                       std::to_string(place.offset) + "; check the drive with `dmesg`, or raise deadline_ms")
         .at(name_of(record));
@@ -398,10 +333,10 @@ class Fetch final : public Stage {
   // Hints for visits whose demands have all arrived are worth no more: those not read are forgotten, those in
   // the queue of the backend cancelled, those in slots stay or go by their probability.
   void drop_stale_hints() {
-    hints_.drop([this](std::uint64_t key) { return known(key); });
+    hints_.drop([this](std::uint64_t key) { return visits_.over(key); });
     for (std::uint32_t index = 0; index < table_->size() && table_->hinted_slots() > 0; ++index) {
       const SlotTable::Slot& slot = table_->slot(index);
-      if (!slot.hinted || !known(slot.visit)) continue;
+      if (!slot.hinted || !visits_.over(slot.visit)) continue;
       if (slot.state == SlotTable::State::landed) {
         drop_hint(index);
       } else {
@@ -423,20 +358,16 @@ class Fetch final : public Stage {
 
   void take_hints(const HintBatch& batch, const HintTarget& target) {
     const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(target.layer);
-    const std::uint64_t key = key_of(batch.step_serial, ordinal);
-    for (std::uint32_t i = 0; i < target.expert_count && !known(key); ++i) {
+    const std::uint64_t key = visits_.key_of(batch.step_serial, ordinal);
+    for (std::uint32_t i = 0; i < target.expert_count && !visits_.over(key); ++i) {
+      if (owned_[target.experts[i]] == 0) continue;  // another fetch's, to which the batch goes next
       const Hint hint{table_->record_of(ordinal, target.experts[i]), target.probabilities[i], key};
       if (table_->find(hint.record) == SlotTable::kNone && !demanded_already(hint)) hints_.add(hint);
     }
   }
 
-  // True when the hint's own visit has demanded the record: it is being served, or was, and a read for the
-  // hint would be the second one for this visit.
-  bool demanded_already(const Hint& hint) const {
-    return std::any_of(
-        demanded_keys_.begin(), demanded_keys_.end(),
-        [&hint](const std::vector<std::uint64_t>& keys) { return keys[hint.record] == hint.key; });
-  }
+  // A read for a hint whose own visit has demanded the record would be the second one for this visit.
+  bool demanded_already(const Hint& hint) const { return visits_.demanded_by(hint.record, hint.key); }
 
   void issue_reads(Emitter& out) {
     while (!pending_.empty()) {
@@ -476,19 +407,18 @@ class Fetch final : public Stage {
     const SlotTable::Slot& slot = table_->slot(index);
     const std::uint32_t layer = moe_layers_[table_->layer_of(slot.record)];
     const ExpertRecord record = services_->container->record(layer, slot.record % experts_);
-    const SlotRegion& region = services_->slots;
     ReadRequest request;
     request.tag = index;
     request.file = record.file;
     request.offset = record.offset;
-    request.destination = region.base + region.stride * index;
+    request.destination = memory_of(index);
     request.length = record.length;
     request.chunk_hashes = record.chunk_hashes;
     request.payload_length = services_->container->layout().payload_bytes;
     request.chunk_bytes = services_->plan.spec->expert_chunk_size;
     request.demand = demand;
-    submitted_[index] = Clock::now();
-    watch_->reads_in_flight(++in_flight_ > 0);
+    deadlines_.submitted(index);
+    watch_->reads_in_flight(true);
     if (Status submitted = backend_->submit(request); !submitted) {
       arrivals_->arrived({.tag = index, .status = std::move(submitted)});
     }
@@ -521,7 +451,9 @@ class Fetch final : public Stage {
 
   StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
+  SlotShare share_;
   std::uint32_t experts_ = 0;
+  std::vector<std::uint8_t> owned_;  // [experts] whether they are this fetch's
   bool use_hints_ = true;
   std::vector<std::uint32_t> moe_layers_;  // [ordinals] layer index
   std::unique_ptr<SlotTable> table_;
@@ -531,16 +463,9 @@ class Fetch final : public Stage {
   FixedRing<Pending> pending_;                 // demands without a slot, oldest first
   HintList hints_;                             // not yet read
   std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
-  std::vector<Clock::time_point> submitted_;   // [slots] when the read into it was
-  std::vector<std::uint8_t> overdue_;          // [slots] its read is past the deadline and not completed
-  std::uint32_t overdue_slots_ = 0;
-  std::uint32_t in_flight_ = 0;  // reads submitted and not completed
-  Clock::time_point last_arrival_;
-  std::chrono::milliseconds deadline_{};
-  std::vector<std::vector<std::uint64_t>>
-      demanded_keys_;                    // [steps in flight][records] visit that demanded it last
+  ReadDeadlines deadlines_;
+  VisitProgress visits_;
   std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for
-  std::vector<std::uint64_t> known_;     // [steps in flight] last visit whose demands have all arrived
   Counter *demands_ = nullptr, *hits_ = nullptr, *reads_ = nullptr, *bytes_read_ = nullptr;
   Counter *distinct_bytes_ = nullptr, *failed_reads_ = nullptr, *hint_reads_ = nullptr,
           *useful_hints_ = nullptr;
@@ -555,9 +480,10 @@ const StageInfo kFetchInfo = {
     .help = "reads expert records into slots, each at most once a visit; keeps the likeliest resident",
     .inputs = kInputs,
     .outputs = kOutputs,
-    .params = kParams,
+    .params = kFetchParams,
     .metrics = kMetrics,
     .max_emits = 0,
+    .partitioned = true,
 };
 
 std::unique_ptr<Stage> create_fetch() { return std::make_unique<Fetch>(); }

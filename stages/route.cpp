@@ -3,6 +3,8 @@
 // A visit (one step in one MoE layer) fills up wave by wave. Each wave's new experts are
 // demanded at once, so that reads start with the first wave; when the last wave has left,
 // a counting sort gives the rows of each expert of the whole step.
+// Where several stages share out the experts, each is told of its own only: a fetch gets one
+// demand a wave with its experts in a row, a compute the visits in which it has an expert.
 #include "stages/route.hpp"
 
 #include <algorithm>
@@ -25,8 +27,14 @@ constexpr PortInfo kInputs[] = {
 constexpr PortInfo kOutputs[] = {
     {"waves", MessageType::wave, "the same waves, to be held until their experts are computed", true, false,
      false, "routed"},
-    {"demand", MessageType::demand, "experts that a wave is the first of its step to need"},
-    {"visits", MessageType::visit, "complete visits: the rows of every expert of the step"},
+    {.name = "demand",
+     .type = MessageType::demand,
+     .help = "experts that a wave is the first of its step to need",
+     .by_expert = true},
+    {.name = "visits",
+     .type = MessageType::visit,
+     .help = "complete visits: the rows of every expert of the step",
+     .by_expert = true},
     {"residual", MessageType::residual_copy, "copies of the residual stream, for a predictor", false},
 };
 constexpr MetricInfo kMetrics[] = {
@@ -51,6 +59,8 @@ class Route final : public Stage {
     turn_.assign(services_->steps.size(), 0);
     cursor_.assign(experts_, 0);
     next_place_.reserve(experts_);
+    grouped_.reserve(experts_);
+    counts_.reserve(experts_);
     free_batches_.reserve(services_->hint_batches.size());
     for (HintBatch& batch : services_->hint_batches) free_batches_.push_back(&batch);
     rows_ = context.counter("rows_total");
@@ -74,18 +84,14 @@ class Route final : public Stage {
     collect_experts(visit, wave);
     ++visit.waves_routed;
     const bool last = visit.waves_routed == wave.step->wave_count;
-    const std::uint32_t added = visit.expert_count - first;
-    distinct_->add(added);
+    distinct_->add(visit.expert_count - first);
     rows_->add(wave.rows());
     send_residual(wave, out);
     out.emit(kWaves, {.type = MessageType::wave, .object = &wave});
-    if (added > 0 || last) {
-      out.emit(kDemand,
-               {.type = MessageType::demand, .last = last, .first = first, .count = added, .object = &visit});
-    }
+    send_demands(visit, first, last, out);
     if (last) {
       sort_rows(visit);
-      out.emit(kVisits, {.type = MessageType::visit, .object = &visit});
+      send_visit(visit, out);
     }
     return Wait::none;
   }
@@ -153,7 +159,6 @@ class Route final : public Stage {
 
   void begin_visit(Visit& visit, const Wave& wave) {
     visit.step = wave.step;
-    visit.step_serial = wave.step->serial;
     visit.layer = wave.layer;
     visit.serial = next_serial_++;
     visit.expert_count = 0;
@@ -179,6 +184,69 @@ class Route final : public Stage {
     }
     ++wave_mark_;
     visit.wave_pending[wave.index] = pending + (step.shared_out != nullptr ? 1 : 0);
+  }
+
+  // Sends each fetch its part of experts[first, expert_count). Of the first and the last wave of a visit all
+  // of them hear, also those that have none of its experts: hints are kept and dropped by that. These do not
+  // read the visit, and the ring of such a fetch may fill up meanwhile: the executor then lets this stage
+  // wait.
+  void send_demands(Visit& visit, std::uint32_t first, bool last, Emitter& out) {
+    const std::uint32_t fetches = out.owners(kDemand);
+    count_owned(visit, first, kDemand, out);
+    if (fetches > 1) group_by_owner(visit, first, out);
+    const bool begins = visit.waves_routed == 1;
+    for (std::uint32_t fetch = 0; fetch < fetches; ++fetch) {
+      const std::uint32_t count = counts_[fetch];
+      if (count == 0 && !begins && !last) continue;
+      out.emit_to(kDemand, fetch,
+                  {.type = MessageType::demand,
+                   .last = last,
+                   .first = first,
+                   .count = count,
+                   .layer = visit.layer,
+                   .step_slot = visit.step->slot,
+                   .step_serial = visit.step->serial,
+                   .object = &visit});
+      first += count;
+    }
+  }
+
+  // Sends the visit to the computes that have something to do in it. It may be over when the last one knows.
+  void send_visit(Visit& visit, Emitter& out) {
+    const std::uint32_t computes = out.owners(kVisits);
+    count_owned(visit, 0, kVisits, out);
+    // The shared expert belongs to the owner of expert 0.
+    const bool shared = visit.step->shared_out != nullptr;
+    const std::uint32_t shared_owner = out.owner(kVisits, 0);
+    for (std::uint32_t compute = 0; compute < computes; ++compute) {
+      if (counts_[compute] == 0 && !(shared && compute == shared_owner)) continue;
+      out.emit_to(kVisits, compute,
+                  {.type = MessageType::visit, .count = counts_[compute], .object = &visit});
+    }
+  }
+
+  // counts_[owner] = how many of experts[first, expert_count) it has.
+  void count_owned(const Visit& visit, std::uint32_t first, std::uint32_t port, const Emitter& out) {
+    counts_.assign(out.owners(port), 0);
+    if (counts_.size() == 1) {
+      counts_[0] = visit.expert_count - first;
+      return;
+    }
+    for (std::uint32_t i = first; i < visit.expert_count && !counts_.empty(); ++i) {
+      ++counts_[out.owner(port, visit.experts[i])];
+    }
+  }
+
+  // Reorders experts[first, expert_count): by fetch, then as they were. counts_ holds their numbers.
+  void group_by_owner(Visit& visit, std::uint32_t first, const Emitter& out) {
+    grouped_.assign(visit.experts + first, visit.experts + visit.expert_count);
+    next_place_.assign(counts_.size(), first);
+    for (std::size_t owner = 1; owner < counts_.size(); ++owner) {
+      next_place_[owner] = next_place_[owner - 1] + counts_[owner - 1];
+    }
+    for (const std::uint32_t expert : grouped_) {
+      visit.experts[next_place_[out.owner(kDemand, expert)]++] = expert;
+    }
   }
 
   // Counting sort of all picks of the step by (expert, row).
@@ -250,7 +318,9 @@ class Route final : public Stage {
   std::vector<std::uint8_t> turn_;         // [steps] which of a step's visits comes next, or is being routed
   std::vector<std::uint8_t> seen_;         // [steps, 2, experts] already demanded in the visit
   std::vector<std::uint64_t> cursor_;      // [experts] last wave mark that picked the expert
-  std::vector<std::uint32_t> next_place_;  // [experts] counting sort
+  std::vector<std::uint32_t> next_place_;  // [experts] counting sorts
+  std::vector<std::uint32_t> grouped_;     // [experts] new ones of a wave, before they are grouped
+  std::vector<std::uint32_t> counts_;      // [owners] see count_owned
   std::vector<HintBatch*> free_batches_;
   Counter *rows_ = nullptr, *distinct_ = nullptr, *dropped_ = nullptr;
 };

@@ -13,7 +13,8 @@ constexpr double kReplaceFactor = 1.05;
 
 }  // namespace
 
-SlotTable::SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, std::uint32_t transit)
+SlotTable::SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t owned, std::uint32_t slots,
+                     std::uint32_t transit)
     : experts_(experts),
       slots_(slots),
       slot_of_(std::size_t{layers} * experts, kNone),
@@ -21,13 +22,13 @@ SlotTable::SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t 
       resident_slots_(layers),
       uses_(std::size_t{layers} * experts),
       visits_(layers) {
-  assert(slots >= transit && layers >= 1 && (transit >= 1 || slots >= layers * experts));
+  assert(owned <= experts && slots >= transit && layers >= 1 && (transit >= 1 || slots >= layers * owned));
   free_.reserve(slots);
   for (std::uint32_t slot = slots; slot-- > 0;) free_.push_back(slot);
   const std::uint32_t for_residents = slots - transit;
   keeps_one_ = transit > 0;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    quota_[layer] = std::min(experts, for_residents / layers + (layer < for_residents % layers ? 1 : 0));
+    quota_[layer] = std::min(owned, for_residents / layers + (layer < for_residents % layers ? 1 : 0));
     resident_slots_[layer].reserve(quota_[layer] + 1);
   }
 }

@@ -30,8 +30,10 @@ class SlotTable {
     std::uint64_t visit = 0;  // key of the visit it was read for
   };
 
-  // layers: number of MoE layers. slots >= transit >= 1; transit may be 0 when every record has a slot.
-  SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, std::uint32_t transit);
+  // layers: number of MoE layers. experts: of the model, which number the records; owned: those of them that
+  // may come here. slots >= transit >= 1; transit may be 0 when every record that may come has a slot.
+  SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t owned, std::uint32_t slots,
+            std::uint32_t transit);
 
   std::uint32_t record_of(std::uint32_t layer_ordinal, std::uint32_t expert) const noexcept {
     return layer_ordinal * experts_ + expert;

@@ -3,7 +3,9 @@
 // On one memory node the slot itself is handed over and nothing moves. In copy mode the
 // record is copied into staging memory next to the consumer and the slot goes back to
 // `fetch` at once, so that reads can go on; when no staging is free the slot is handed over
-// instead, so that staging memory can never hold up a visit.
+// instead, so that staging memory can never hold up a visit. Staging memory is numbered like
+// slots, with a mark and the number of its stage, so that it comes back to where it belongs
+// however many transfers a record passes. Of a visit only the address is handed on.
 #include "stages/transfer.hpp"
 
 #include <cassert>
@@ -18,13 +20,18 @@ namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"released", MessageType::slot, "slots or staging memory that compute is done with", true, false, true},
-    {"experts", MessageType::expert, "records that lie in a slot"},
+    {"released", MessageType::slot, "slots or staging memory that compute is done with", true, true, true},
+    {"experts", MessageType::expert, "records that lie in a slot", true, true},
 };
 constexpr PortInfo kOutputs[] = {
-    {"experts", MessageType::expert, "records next to where they are computed"},
-    {"released", MessageType::slot, "slots whose lease ended"},
+    {.name = "experts",
+     .type = MessageType::expert,
+     .help = "records next to where they are computed",
+     .by_expert = true},
+    {.name = "released", .type = MessageType::slot, .help = "slots whose lease ended", .by_expert = true},
 };
+constexpr std::uint32_t kStagingBits = 12;
+constexpr std::uint32_t kStagingLimit = 1U << kStagingBits;
 constexpr ParamInfo kParams[] = {
     {.name = "mode",
      .type = ParamType::choice,
@@ -38,7 +45,7 @@ constexpr ParamInfo kParams[] = {
      .unit = "records",
      .default_value = "4",
      .minimum = 1,
-     .maximum = 4096,
+     .maximum = kStagingLimit,
      .help = "records of staging memory in copy mode"},
 };
 constexpr MetricInfo kMetrics[] = {
@@ -46,13 +53,15 @@ constexpr MetricInfo kMetrics[] = {
     {"copied_bytes_total", "bytes copied into staging memory"},
 };
 enum Output : std::uint32_t { kExperts, kReleased };
-constexpr std::uint32_t kStagingFlag = 0x80000000U;  // in a slot number: staging memory
+constexpr std::uint32_t kStagingFlag = 0x80000000U;  // in a slot number: staging memory, of the stage in the
+                                                     // bits from kStagingBits on
 constexpr std::size_t kCopyTileBytes = 256 * 1024;
 
 class Transfer final : public Stage {
  public:
   Status start(StageContext& context) override {
     context_ = &context;
+    staging_mark_ = kStagingFlag | context.instance() << kStagingBits;
     record_bytes_ = context.services().container->layout().record_bytes;
     if (context.text("mode") == "copy") {
       for (std::uint32_t i = static_cast<std::uint32_t>(context.integer("staging")); i-- > 0;)
@@ -65,16 +74,16 @@ class Transfer final : public Stage {
 
   Wait on_message(Message& message, Emitter& out) override {
     if (message.type == MessageType::slot) {
-      if ((message.first & kStagingFlag) != 0) {
-        free_.push_back(message.first & ~kStagingFlag);
+      if ((message.first & ~(kStagingLimit - 1)) == staging_mark_) {
+        free_.push_back(message.first & (kStagingLimit - 1));
       } else {
-        out.emit(kReleased, message);
+        out.emit_to(kReleased, out.owner(kReleased, message.count), message);
       }
       return Wait::none;
     }
     if (message.data == nullptr || free_.empty()) {
       handed_over_->add(message.data == nullptr ? 0 : 1);
-      out.emit(kExperts, message);
+      out.emit_to(kExperts, out.owner(kExperts, message.first), message);
       return Wait::none;
     }
     const std::uint32_t staging = free_.back();
@@ -88,15 +97,17 @@ class Transfer final : public Stage {
     copied_bytes_->add(record_bytes_);
     Message moved = message;
     moved.data = target;
-    moved.count = staging | kStagingFlag;
-    out.emit(kExperts, moved);
-    out.emit(kReleased, {.type = MessageType::slot, .first = message.count});
+    moved.count = staging | staging_mark_;
+    const Message slot{.type = MessageType::slot, .first = message.count, .count = message.first};
+    out.emit_to(kExperts, out.owner(kExperts, message.first), moved);
+    out.emit_to(kReleased, out.owner(kReleased, message.first), slot);
     return Wait::none;
   }
 
  private:
   StageContext* context_ = nullptr;
   std::uint64_t record_bytes_ = 0;
+  std::uint32_t staging_mark_ = 0;
   std::vector<std::uint32_t> free_;  // staging records
   Counter *handed_over_ = nullptr, *copied_bytes_ = nullptr;
 };
@@ -111,6 +122,7 @@ const StageInfo kTransferInfo = {
     .params = kParams,
     .metrics = kMetrics,
     .max_emits = 1,
+    .partitioned = true,
 };
 
 std::unique_ptr<Stage> create_transfer() { return std::make_unique<Transfer>(); }

@@ -140,7 +140,8 @@ Result<RunReport> Engine::run(const Job& job) {
   services.slots = {.base = state.slots.data(),
                     .stride = state.plan.slot_bytes,
                     .slots = static_cast<std::uint32_t>(state.plan.slots),
-                    .transit = static_cast<std::uint32_t>(state.plan.transit)};
+                    .shares = {}};
+  for (const PlannedShare& planned : state.plan.slot_shares) services.slots.shares.push_back(planned.share);
   services.steps = pool.steps();
   services.hint_batches = pool.hint_batches();
   services.source = job.source;

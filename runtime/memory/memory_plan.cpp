@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "io/read/aligned_region.hpp"
+#include "io/text/json_output.hpp"
+#include "runtime/memory/slot_shares.hpp"
 #include "runtime/memory/step_buffers.hpp"
 
 namespace colibri {
@@ -18,6 +20,7 @@ constexpr std::uint32_t kDefaultWaveRows = 64;
 constexpr std::uint64_t kAutoTokensPerRow = 512;  // KV for this much context a row, when there is room
 constexpr std::uint64_t kAutoKvBytesSmallModel = 256ULL << 20;  // KV may exceed a small model up to this
 constexpr std::uint64_t kStackBytes = 256 * 1024;               // touched part of a thread's stack
+constexpr std::uint64_t kReadThreads = 16;                      // of one fetch, at most by default
 constexpr std::uint64_t kFixedOverheadBytes = 8ULL << 20;       // rings, metrics, allocator slack
 
 std::uint64_t rounded(std::uint64_t bytes) {
@@ -113,39 +116,51 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t mod
 }
 
 Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline,
-                  std::uint64_t inflight_bytes, std::uint64_t left) {
+                  const std::vector<FetchPart>& fetches, std::uint64_t left) {
   const ModelSpec& spec = container.spec();
   const std::uint64_t records = std::uint64_t{spec.num_moe_layers()} * spec.num_experts;
+  const std::uint64_t least = std::max<std::uint64_t>(fetches.size(), 1);  // one for each fetch
   plan.slot_bytes = container.layout().record_bytes;
   const SizeSetting& setting = pipeline.memory.experts;
   std::uint64_t bytes = 0;
   switch (setting.kind) {
     case SizeSetting::Kind::automatic: bytes = left; break;
     case SizeSetting::Kind::bytes:
-      if (setting.bytes < plan.slot_bytes) return too_small("experts", setting.bytes, plan.slot_bytes);
+      if (setting.bytes < least * plan.slot_bytes) {
+        return too_small("experts", setting.bytes, least * plan.slot_bytes);
+      }
       bytes = setting.bytes;
       break;
     case SizeSetting::Kind::percent:
       bytes =
           static_cast<std::uint64_t>(static_cast<double>(records * plan.slot_bytes) * setting.percent / 100);
       break;
-    case SizeSetting::Kind::minimum: bytes = plan.slot_bytes; break;
+    case SizeSetting::Kind::minimum: bytes = least * plan.slot_bytes; break;
   }
-  plan.slots = std::clamp<std::uint64_t>(bytes / plan.slot_bytes, 1, records);
-  // With a slot for every record nothing needs to be kept free.
-  plan.transit = plan.slots == records
-                     ? 0
-                     : std::clamp<std::uint64_t>(inflight_bytes / plan.slot_bytes, 1,
-                                                 std::max<std::uint64_t>(plan.slots / 4, 1));
+  plan.slots = std::clamp<std::uint64_t>(bytes / plan.slot_bytes, least, records);
+  const std::vector<SlotShare> shares = share_out_slots(fetches, plan.slots, plan.slot_bytes);
+  for (std::size_t i = 0; i < fetches.size(); ++i) {
+    plan.transit += shares[i].transit;
+    plan.slot_shares.push_back({fetches[i].stage, shares[i]});
+    const std::string stage = fetches.size() > 1 ? fetches[i].stage + ": " : "";
+    plan.lines.push_back({"experts",
+                          stage + std::to_string(shares[i].slots) + " slots of " +
+                              format_bytes(plan.slot_bytes) + ", " + std::to_string(shares[i].transit) +
+                              " for transit",
+                          shares[i].slots * plan.slot_bytes});
+  }
   return {};
 }
 
+// Columns wide enough for every line; stages of long names are the only long ones.
 std::string table_of(const std::vector<PlanLine>& lines) {
+  std::size_t width = 44;
+  for (const PlanLine& line : lines) width = std::max(width, line.what.size());
   std::string text;
   for (const PlanLine& line : lines) {
-    char row[160];
-    std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", line.pool.c_str(), line.what.c_str(),
-                  format_bytes(line.bytes).c_str());
+    char row[256];
+    std::snprintf(row, sizeof row, "  %-8s  %-*s  %12s\n", line.pool.c_str(), static_cast<int>(width),
+                  line.what.c_str(), format_bytes(line.bytes).c_str());
     text += row;
   }
   return text;
@@ -154,14 +169,10 @@ std::string table_of(const std::vector<PlanLine>& lines) {
 }  // namespace
 
 std::string MemoryPlan::to_table() const {
-  std::string text = table_of(lines);
-  char row[200];
-  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "total", "planned",
-                format_bytes(total_bytes).c_str());
-  text += row;
-  std::snprintf(row, sizeof row, "  %-8s  %-44s  %12s\n", "", "usable on this machine",
-                format_bytes(usable_bytes).c_str());
-  return text + row;
+  std::vector<PlanLine> all = lines;
+  all.push_back({"total", "planned", total_bytes});
+  all.push_back({"", "usable on this machine", usable_bytes});
+  return table_of(all);
 }
 
 std::string MemoryPlan::to_json() const {
@@ -184,6 +195,14 @@ std::string MemoryPlan::to_json() const {
   field("experts_bytes", slots * slot_bytes);
   field("process_bytes", process_bytes);
   field("usable_bytes", usable_bytes);
+  text += "  \"slot_shares\": [";
+  for (const PlannedShare& planned : slot_shares) {
+    text += text.back() == '[' ? "{\"stage\": " : ", {\"stage\": ";
+    append_json_string(text, planned.stage);
+    text += ", \"slots\": " + std::to_string(planned.share.slots) +
+            ", \"transit\": " + std::to_string(planned.share.transit) + "}";
+  }
+  text += "],\n";
   text += "  \"planned_bytes\": " + std::to_string(total_bytes) + "\n}\n";
   return text;
 }
@@ -191,6 +210,9 @@ std::string MemoryPlan::to_json() const {
 Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
                                const Registry& registry, const Machine& machine,
                                std::uint64_t process_bytes) {
+  PipelineProblems problems;
+  check_partitions(pipeline, registry.infos(), container.spec().num_experts, problems);
+  COLIBRI_RETURN_IF_ERROR(problems.to_status());
   MemoryPlan plan;
   plan.inputs = plan_inputs(container, pipeline, registry, machine);
   plan.usable_bytes = machine.usable_memory();
@@ -220,20 +242,16 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   COLIBRI_RETURN_IF_ERROR(
       check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes));
 
-  plan.process_bytes = process_bytes + kFixedOverheadBytes + kStackBytes * (plan.inputs.threads + 18);
+  const std::vector<FetchPart> fetches = fetch_parts(pipeline, registry, container.spec());
+  plan.process_bytes =
+      process_bytes + kFixedOverheadBytes +
+      kStackBytes * (plan.inputs.threads + 2 + kReadThreads * std::max<std::uint64_t>(fetches.size(), 1));
   plan.lines.push_back({"process", "program, tables, stacks and rings", plan.process_bytes});
   const std::uint64_t others =
       plan.static_bytes + plan.dynamic_bytes + plan.scratch_bytes + plan.process_bytes;
 
-  std::uint64_t inflight_bytes = 64ULL << 20;
-  if (auto parsed = parse_bytes(param_of(pipeline, registry, "fetch", "inflight_bytes")))
-    inflight_bytes = parsed.value();
-  COLIBRI_RETURN_IF_ERROR(plan_slots(plan, container, pipeline, inflight_bytes,
+  COLIBRI_RETURN_IF_ERROR(plan_slots(plan, container, pipeline, fetches,
                                      plan.usable_bytes > others ? plan.usable_bytes - others : 0));
-  plan.lines.push_back({"experts",
-                        std::to_string(plan.slots) + " slots of " + format_bytes(plan.slot_bytes) + ", " +
-                            std::to_string(plan.transit) + " for transit",
-                        plan.slots * plan.slot_bytes});
   plan.total_bytes = others + rounded(plan.slots * plan.slot_bytes);
   if (plan.usable_bytes > 0 && plan.total_bytes > plan.usable_bytes) {
     return Status(ErrorCode::capacity,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <colibri/registry.hpp>
+#include <colibri/services.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,12 @@ struct PlanLine {
   std::uint64_t bytes = 0;
 };
 
+// The slots of one fetch stage.
+struct PlannedShare {
+  std::string stage;
+  SlotShare share;
+};
+
 struct MemoryPlan {
   PlanInputs inputs;              // inputs.spec points into the container
   std::uint64_t max_seq_len = 0;  // of the model
@@ -34,10 +41,11 @@ struct MemoryPlan {
   std::uint64_t scratch_bytes = 0;         // all stages
   std::vector<std::uint64_t> stage_bytes;  // by stage, in the order of the pipeline
   std::uint64_t slots = 0;
-  std::uint64_t transit = 0;
-  std::uint64_t slot_bytes = 0;     // stride
-  std::uint64_t process_bytes = 0;  // the program, tokenizer, tables, stacks and rings
-  std::uint64_t usable_bytes = 0;   // what the machine allows
+  std::uint64_t transit = 0;              // of all shares
+  std::vector<PlannedShare> slot_shares;  // by fetch stage, in the order of the pipeline
+  std::uint64_t slot_bytes = 0;           // stride
+  std::uint64_t process_bytes = 0;        // the program, tokenizer, tables, stacks and rings
+  std::uint64_t usable_bytes = 0;         // what the machine allows
   std::uint64_t total_bytes = 0;
   std::vector<PlanLine> lines;
 
@@ -48,7 +56,8 @@ struct MemoryPlan {
 };
 
 // process_bytes: resident size of the process now. Errors: capacity (does not fit, with the list),
-// invalid_input (a pool that was set by hand is too small; says how much it needs).
+// invalid_input (a pool that was set by hand is too small; says how much it needs. An expert of the model
+// that no stage has, or a stage that has none).
 Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
                                const Registry& registry, const Machine& machine, std::uint64_t process_bytes);
 

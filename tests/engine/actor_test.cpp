@@ -244,6 +244,118 @@ TEST_F(ActorTest, AnEmitWithoutRoomIsReportedAsABug) {
   EXPECT_EQ(out.level(), 1U);
 }
 
+// A stage that sends a number to the owner of the expert of that number.
+class AddressingStage final : public Stage {
+ public:
+  Status start(StageContext&) override { return {}; }
+  Wait on_message(Message& message, Emitter& out) override {
+    owners = out.owners(0);
+    room = out.room(0);
+    if (address) {
+      out.emit_to(0, out.owner(0, message.first), {.first = message.first});
+    } else {
+      out.emit(0, {.first = message.first});
+    }
+    return Wait::none;
+  }
+  std::uint32_t owners = 0, room = 0;
+  bool address = true;
+};
+
+constexpr PortInfo kByExpert[] = {
+    {.name = "out", .type = MessageType::host, .help = "to the owner of an expert", .by_expert = true}};
+constexpr StageInfo kAddressingInfo = {.kind = "addressing", .help = "sends to owners", .inputs = kTwoInputs,
+                                       .outputs = kByExpert, .params = {}, .metrics = {}, .max_emits = 1};
+
+// One output, from which edges lead to two owners: one has experts 0 and 3, the other 1 and 2.
+class AddressedOutput : public ::testing::Test {
+ protected:
+  AddressedOutput() {
+    auto owned = std::make_unique<AddressingStage>();
+    stage = owned.get();
+    actor.emplace("tested", kAddressingInfo, std::move(owned), executor, 8);
+    in.consumer = first.producer = second.producer = &*actor;
+    for (auto* one : {&consumers[0], &consumers[1], &producer}) {
+      one->emplace("other", kScriptedInfo, std::make_unique<ScriptedStage>(), executor, 8);
+    }
+    first.consumer = &*consumers[0];
+    second.consumer = &*consumers[1];
+    in.producer = &*producer;
+    actor->connect_input(1, in);
+    actor->connect_output(0, first);
+    actor->connect_output(0, second);
+    actor->share_out(0, {0, 1, 1, 0, Actor::kNoOwner});
+    actor->on_failure([this](Status status) { failure = std::move(status); });
+  }
+  void send(std::uint32_t expert) {
+    ASSERT_TRUE(in.push({.first = expert}));
+    actor->wake(false);
+    executor.run_all();
+  }
+  std::vector<std::uint32_t> taken(Edge& edge) {
+    std::vector<std::uint32_t> all;
+    Message message;
+    bool wake = false;
+    while (edge.pop(message, wake)) {
+      all.push_back(message.first);
+      if (wake) actor->wake(false);
+    }
+    executor.run_all();
+    return all;
+  }
+
+  ManualExecutor executor;
+  Edge in{8}, first{3}, second{2};
+  std::optional<Actor> actor, producer;
+  std::optional<Actor> consumers[2];
+  AddressingStage* stage = nullptr;
+  Status failure;
+};
+
+TEST_F(AddressedOutput, SendsToTheOwnerOnly) {
+  send(2);
+  EXPECT_EQ(stage->owners, 2U);
+  EXPECT_EQ(stage->room, 2U) << "the least of all edges";
+  send(0);
+  EXPECT_EQ(stage->room, 1U);
+  send(3);
+  EXPECT_EQ(taken(first), (std::vector<std::uint32_t>{0, 3}));
+  EXPECT_EQ(taken(second), (std::vector<std::uint32_t>{2}));
+  EXPECT_TRUE(failure.is_ok());
+}
+
+// Which owner a message goes to is known when the stage was called: all of them must have room before.
+TEST_F(AddressedOutput, WaitsForTheFullestEdge) {
+  for (const std::uint32_t expert : {1, 2, 0}) send(expert);
+  EXPECT_EQ(second.level(), 2U);
+  EXPECT_EQ(first.level(), 0U) << "expert 0 waits, though its owner has room";
+  EXPECT_EQ(taken(second), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(taken(first), (std::vector<std::uint32_t>{0}));
+  EXPECT_TRUE(failure.is_ok());
+}
+
+TEST_F(AddressedOutput, AllOwnersHearOfTheEnd) {
+  in.end();
+  actor->wake(false);
+  executor.run_all();
+  EXPECT_TRUE(actor->ended());
+  EXPECT_TRUE(first.ended());
+  EXPECT_TRUE(second.ended());
+}
+
+TEST_F(AddressedOutput, AMessageWithoutAnOwnerIsReportedAsABug) {
+  for (const std::uint32_t nobodys : {4, 5}) {
+    failure = Status();
+    send(nobodys);
+    EXPECT_EQ(failure.code(), ErrorCode::internal) << nobodys;
+  }
+  failure = Status();
+  stage->address = false;
+  send(1);
+  EXPECT_EQ(failure.code(), ErrorCode::internal);
+  EXPECT_EQ(first.level() + second.level(), 0U);
+}
+
 // Pipelines of host stages on real threads.
 
 constexpr PortInfo kIn[] = {{"in", MessageType::host, "numbers", true, true}};

@@ -3,11 +3,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <regex>
 
 #include "runtime/memory/memory_plan.hpp"
+#include "runtime/memory/slot_shares.hpp"
 #include "tests/engine/job_source.hpp"
+#include "tests/engine/shared_out_pipeline.hpp"
 #include "tests/support/golden_model.hpp"
 #include "topology/machine.hpp"
 
@@ -69,6 +73,89 @@ TEST_F(MemoryPlanTest, SlotsForEachKindOfSetting) {
   }
   // Few bytes in flight need few slots in transit.
   EXPECT_EQ(plan({{"memory.experts", "75%"}, {"stages.fetch.inflight_bytes", std::to_string(2 * slot)}}).value().transit, 2U);
+}
+
+// Any shares of any number of slots: one each at least, none more than its records, the rest in proportion.
+TEST(SlotShares, AreInProportionToTheRecords) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<FetchPart> fetches(1 + random() % 5);
+    std::uint64_t records = 0;
+    for (FetchPart& fetch : fetches) {
+      fetch.records = 1 + random() % (round % 2 == 0 ? 8 : 5000);
+      fetch.inflight_bytes = random() % 100;
+      records += fetch.records;
+    }
+    const std::uint64_t slots = fetches.size() + random() % (records - fetches.size() + 1);
+    const std::vector<SlotShare> shares = share_out_slots(fetches, slots, 10);
+    ASSERT_EQ(shares.size(), fetches.size());
+    std::uint64_t next = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      EXPECT_EQ(shares[i].first, next) << "shares follow each other";
+      next += shares[i].slots;
+      EXPECT_GE(shares[i].slots, 1U);
+      EXPECT_LE(shares[i].slots, fetches[i].records);
+      // Beyond the first slot and the first record of each, exact shares rounded up or down.
+      const double exact = records == fetches.size()
+                               ? 0
+                               : static_cast<double>(slots - fetches.size()) *
+                                     static_cast<double>(fetches[i].records - 1) /
+                                     static_cast<double>(records - fetches.size());
+      EXPECT_LE(std::fabs(static_cast<double>(shares[i].slots - 1) - exact), 1.0);
+      if (shares[i].slots == fetches[i].records) {
+        EXPECT_EQ(shares[i].transit, 0U);
+      } else {
+        const std::uint64_t in_flight = std::max<std::uint64_t>(fetches[i].inflight_bytes / 10, 1);
+        EXPECT_EQ(shares[i].transit, std::min<std::uint64_t>(in_flight, std::max(shares[i].slots / 4, 1U)));
+      }
+    }
+    EXPECT_EQ(next, slots);
+  }
+  EXPECT_TRUE(share_out_slots({}, 4, 10).empty());
+}
+
+TEST_F(MemoryPlanTest, EveryFetchHasSlots) {
+  const std::uint64_t slot = container_->layout().record_bytes;
+  const auto plan_of = [&](const std::string& experts) {
+    Machine machine;
+    machine.cpus = {0, 1};
+    machine.memory_available = 4096 * kMiB;
+    const std::vector<Override> overrides = {{"memory.experts", experts, {}}, {"memory.dynamic", "auto", {}}};
+    PipelineProblems problems;
+    const SharedOut shape{"three", {{"0"}, {"1-4"}, {"5-", ", inflight_bytes: 4096"}}, {{"all"}}, {{"all"}}};
+    const PipelineSpec spec =
+        parse_pipeline(shared_out_yaml(shape), "shared.yaml", registry_.infos(), overrides, problems);
+    EXPECT_TRUE(problems.to_status().is_ok()) << problems.to_status().to_string();
+    return plan_memory(*container_, spec, registry_, machine, kProcess);
+  };
+  // Two layers of 8 experts: 2, 8 and 6 records.
+  struct Case {
+    const char* experts;
+    std::vector<std::uint32_t> slots, transit;
+  };
+  for (const Case& one : {Case{"100%", {2, 8, 6}, {0, 0, 0}}, Case{"min", {1, 1, 1}, {1, 1, 1}},
+                          Case{"1%", {1, 1, 1}, {1, 1, 1}}, Case{"50%", {1, 4, 3}, {1, 1, 1}}}) {
+    SCOPED_TRACE(one.experts);
+    const auto planned = plan_of(one.experts);
+    ASSERT_TRUE(planned.is_ok()) << planned.status().to_string();
+    ASSERT_EQ(planned->slot_shares.size(), 3U);
+    std::uint64_t slots = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(planned->slot_shares[i].stage, "fetch" + std::to_string(i));
+      EXPECT_EQ(planned->slot_shares[i].share.slots, one.slots[i]);
+      EXPECT_EQ(planned->slot_shares[i].share.transit, one.transit[i]);
+      slots += one.slots[i];
+    }
+    EXPECT_EQ(planned->slots, slots);
+    EXPECT_NE(planned->to_table().find("fetch1: " + std::to_string(one.slots[1]) + " slots"), std::string::npos);
+    const nlohmann::json json = nlohmann::json::parse(planned->to_json());
+    EXPECT_EQ(json.at("slot_shares").at(1).at("slots"), one.slots[1]);
+  }
+  const auto refused = plan_of(std::to_string(3 * slot - 1));
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.status().message().find("(" + std::to_string(3 * slot) + " bytes) needed"), std::string::npos)
+      << refused.status().message();
+  EXPECT_TRUE(plan_of(std::to_string(3 * slot)).is_ok());
 }
 
 TEST_F(MemoryPlanTest, AutomaticSlotsFillWhatIsLeft) {

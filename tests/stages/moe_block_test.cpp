@@ -70,6 +70,8 @@ struct BlockOptions {
   std::uint64_t seed = 1;
   bool alike = false;                  // all rows nearly the same: they pick the same experts
   std::set<std::uint32_t> unreadable;  // experts whose read fails
+  std::vector<std::string> fetches = {"all"};   // parts of the experts that are demanded of each
+  std::vector<std::string> computes = {"all"};  // and computed by each
 };
 
 // One visit through the three stages.
@@ -78,8 +80,17 @@ class Block {
   Block(MoeJob& job, std::uint32_t layer, const BlockOptions& options)
       : job_(job), layer_(layer), options_(options), random_(options.seed),
         route_(kRouteKind, job.services, {.seed = options.seed}),
-        compute_(kComputeKind, job.services, {.seed = options.seed}),
-        combine_(kCombineKind, job.services, {.seed = options.seed}) {}
+        combine_(kCombineKind, job.services, {.seed = options.seed}) {
+    for (const std::string& experts : options.fetches) {
+      route_.emitter.shares[1].push_back(ExpertPartition::parse(experts).value());
+      visits_told_.emplace_back();
+    }
+    for (const std::string& experts : options.computes) {
+      route_.emitter.shares[2].push_back(ExpertPartition::parse(experts).value());
+      computes_.push_back(std::make_unique<StageHarness>(
+          kComputeKind, job.services, HarnessOptions{.params = {{"experts", experts}}, .seed = options.seed}));
+    }
+  }
 
   void run() {
     const std::size_t hidden = job_.spec().hidden_size;
@@ -94,8 +105,9 @@ class Block {
       ASSERT_LT(++turns_, 1'000'000) << "hangs";
       turn();
     }
-    while (compute_.level(1) > 0) collect_released();
+    collect_released();
     check_order();
+    check_told();
   }
 
   Step* step = nullptr;
@@ -119,26 +131,20 @@ class Block {
         if (route_.take(0, message)) combine_.send(1, message);
         break;
       case 2:
-        if (route_.take(1, message)) {
-          visit = message.visit();
-          for (std::uint32_t i = 0; i < message.count; ++i) {
-            demanded.push_back(visit->experts[message.first + i]);
-            arriving_.push_back(demanded.back());
-          }
-        }
+        if (std::uint32_t fetch = 0; route_.take(1, message, &fetch)) take_demand(message, fetch);
         break;
       case 3:
-        if (route_.take(2, message)) {
+        if (std::uint32_t compute = 0; route_.take(2, message, &compute)) {
           check_sort(*message.visit());
-          compute_.send(0, message);
+          computes_[compute]->send(0, message);
         }
         break;
       case 4: arrive(); break;
       case 5:
-        if (compute_.last_wait != Wait::none) compute_.resume();
+        if (StageHarness& compute = any_compute(); compute.last_wait != Wait::none) compute.resume();
         break;
       case 6:
-        if (compute_.take(0, message)) combine_.send(0, message);
+        if (any_compute().take(0, message)) combine_.send(0, message);
         collect_released();
         break;
       default:
@@ -162,12 +168,34 @@ class Block {
       const auto bytes = job_.record_bytes(layer_, expert);
       std::memcpy(const_cast<std::byte*>(message.data), bytes.data(), bytes.size());
     }
-    compute_.send(1, message);
+    computes_[route_.emitter.owner(2, expert)]->send(1, message);
+  }
+
+  StageHarness& any_compute() { return *computes_[random_() % computes_.size()]; }
+
+  // A fetch gets its own experts, in a row, and is told of each visit's begin and end.
+  void take_demand(const Message& message, std::uint32_t fetch) {
+    EXPECT_EQ(message.layer, layer_);
+    EXPECT_EQ(message.step_slot, step->slot);
+    EXPECT_EQ(message.step_serial, step->serial);
+    visits_told_[fetch].push_back(message.last);
+    if (message.count == 0) return;
+    visit = message.visit();
+    for (std::uint32_t i = 0; i < message.count; ++i) {
+      demanded.push_back(visit->experts[message.first + i]);
+      EXPECT_EQ(route_.emitter.owner(1, demanded.back()), fetch);
+      arriving_.push_back(demanded.back());
+    }
   }
 
   void collect_released() {
     Message message;
-    while (compute_.take(1, message)) released.insert(message.first);
+    for (const auto& compute : computes_) {
+      while (compute->take(1, message)) {
+        EXPECT_EQ(message.count, message.first) << "slots here are numbered like their experts";
+        released.insert(message.first);
+      }
+    }
   }
 
   // Places are a permutation, sorted by expert and row.
@@ -194,11 +222,23 @@ class Block {
     for (std::uint32_t i = 0; i < left_.size(); ++i) EXPECT_EQ(left_[i], i) << "waves leave in order";
   }
 
+  void check_told() {
+    for (const std::vector<bool>& told : visits_told_) {
+      ASSERT_FALSE(told.empty());
+      EXPECT_EQ(told.front(), step->wave_count == 1) << "the first wave tells of the visit";
+      EXPECT_EQ(std::count(told.begin(), told.end(), true), 1);
+      EXPECT_TRUE(told.back()) << "the last demand of a visit says so";
+    }
+    for (const auto& compute : computes_) EXPECT_EQ(compute->last_wait, Wait::none);
+  }
+
   MoeJob& job_;
   std::uint32_t layer_;
   BlockOptions options_;
   std::mt19937_64 random_;
-  StageHarness route_, compute_, combine_;
+  StageHarness route_, combine_;
+  std::vector<std::unique_ptr<StageHarness>> computes_;
+  std::vector<std::vector<bool>> visits_told_;  // [fetches] Message::last of each demand
   std::uint32_t next_wave_ = 0;
   int turns_ = 0;
   std::vector<std::uint32_t> arriving_;
@@ -321,6 +361,25 @@ TEST(MoeBlock, AnUnreadableExpertFailsItsRowsOnly) {
   }
 }
 
+// Experts shared out between fetches and computes: the shared expert goes with expert 0, stages without an
+// expert of the visit are left alone.
+TEST(MoeBlock, SeveralComputes) {
+  for (const std::string model : {"qwen2_moe", "qwen3_moe"}) {
+    MoeJob job(golden_container(model, "config.json", "auto"), all_slots(16, 4));
+    const std::vector<std::vector<std::string>> parts = {{"0/2", "1/2"}, {"1-", "0"}, {"2/3", "1/3", "0/3"}, {"all"}};
+    for (std::uint64_t seed = 0; seed < 24; ++seed) {
+      SCOPED_TRACE(model + " seed " + std::to_string(seed));
+      check_block(job, job.spec().next_moe_layer(0),
+                  {.rows = static_cast<std::uint32_t>(1 + seed % 13),
+                   .seed = seed,
+                   .unreadable = seed % 5 == 4 ? std::set<std::uint32_t>{static_cast<std::uint32_t>(seed % 8)}
+                                               : std::set<std::uint32_t>{},
+                   .fetches = parts[seed % 4],
+                   .computes = parts[seed / 4 % 4]});
+    }
+  }
+}
+
 TEST(MoeBlock, OneRowAndFullStep) {
   MoeJob job(golden_container("olmoe", "config.json", "auto"), all_slots(16, 1));
   for (const std::uint32_t rows : {1U, 16U}) check_block(job, 1, {.rows = rows, .seed = rows});
@@ -343,7 +402,6 @@ TEST(MoeBlock, VisitsAreUsedInTurn) {
       EXPECT_NE(message.visit(), last) << "step " << step_number << " layer " << layer;
       last = message.visit();
       EXPECT_EQ(last->layer, layer);
-      EXPECT_EQ(last->step_serial, step.serial);
     }
   }
 }

@@ -37,11 +37,12 @@ class FetchTest : public ::testing::Test {
   void open(MoeJobOptions options, std::vector<Fault> faults = {}, std::map<std::string, std::string> params = {},
             std::filesystem::path folder = golden_container("qwen3_moe", "config.json", "auto")) {
     job.emplace(folder, options);
+    if (!shares.empty()) job->services.slots.shares = shares;
     plan = std::make_shared<FaultPlan>(std::move(faults));
     job->services.read_faults = plan;
     params.try_emplace("backend", "pread");
     params.try_emplace("lanes", "1");  // the order of reads is then exact
-    fetch.emplace(kFetchKind, job->services, HarnessOptions{.params = params});
+    fetch.emplace(kFetchKind, job->services, HarnessOptions{.params = params, .instance = instance});
     ASSERT_TRUE(fetch->started.is_ok()) << fetch->started.to_string();
     bytes = job->container->layout().record_bytes;
   }
@@ -56,7 +57,8 @@ class FetchTest : public ::testing::Test {
     const std::uint32_t first = visit.expert_count;
     for (const std::uint32_t expert : experts) visit.experts[visit.expert_count++] = expert;
     fetch->send(kDemand, {.type = MessageType::demand, .last = last, .first = first,
-                          .count = static_cast<std::uint32_t>(experts.size()), .object = &visit});
+                          .count = static_cast<std::uint32_t>(experts.size()), .layer = visit.layer,
+                          .step_slot = visit.step->slot, .step_serial = visit.step->serial, .object = &visit});
     collect();
   }
   void hint(const Step& step, std::uint32_t layer, const std::vector<std::uint32_t>& experts) {
@@ -107,6 +109,8 @@ class FetchTest : public ::testing::Test {
     EXPECT_EQ(std::memcmp(one.data, expected.data(), expected.size()), 0) << "layer " << layer << " expert " << one.expert;
   }
 
+  std::vector<SlotShare> shares;  // at the next open; empty: all slots are the stage's
+  std::uint32_t instance = 0;  // of the stage, at the next open
   std::optional<MoeJob> job;
   std::shared_ptr<FaultPlan> plan;
   std::optional<StageHarness> fetch;
@@ -374,6 +378,88 @@ TEST_F(FetchTest, ARefusedRingFailsTheStart) {
   job->services.read_faults = plan;
   fetch.emplace(kFetchKind, job->services, HarnessOptions{.params = {{"backend", "io_uring"}}});
   EXPECT_FALSE(fetch->started.is_ok());
+}
+
+// The second of two fetches, with the odd experts: its slots, its reads, its hints.
+class SharedFetchTest : public FetchTest {
+ protected:
+  void open_odd(MoeJobOptions options, std::vector<SlotShare> parts, std::vector<Fault> faults = {}) {
+    shares = std::move(parts);
+    instance = 1;
+    open(options, std::move(faults), {{"experts", "1/2"}});
+  }
+};
+
+TEST_F(SharedFetchTest, UsesItsOwnSlots) {
+  open_odd({.slots = 8}, {{0, 5, 1}, {5, 3, 3}});
+  Visit& visit = job->begin_visit(job->begin_step(0, 4), 0, 0);
+  demand(visit, {1, 3, 5, 7}, true);
+  pump_until_delivered(3);
+  EXPECT_FALSE(pump(20ms)) << "more reads than slots";
+  std::set<std::uint32_t> slots;
+  for (const Delivered& one : delivered) {
+    slots.insert(one.slot);
+    EXPECT_EQ(one.data, job->services.slots.base + one.slot * job->services.slots.stride);
+    expect_record(one, 0);
+  }
+  EXPECT_EQ(slots, (std::set<std::uint32_t>{5, 6, 7}));
+  release(delivered[1].slot);
+  pump_until_delivered(4);
+  EXPECT_EQ(delivered[3].slot, delivered[1].slot);
+  // Slots of the other fetch are not this one's.
+  for (const std::uint32_t foreign : {0U, 4U, 8U}) {
+    job->failures.clear();
+    release(foreign);
+    EXPECT_EQ(job->failures.size(), 1U) << foreign;
+  }
+}
+
+TEST_F(SharedFetchTest, TakesItsOwnHintsAndHandsTheBatchOn) {
+  open_odd({.slots = 24}, {{0, 12, 1}, {12, 12, 12}});
+  Step& step = job->begin_step(0, 4);
+  hint(step, 1, {4, 5, 6, 7, 8});
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(pump());
+  EXPECT_FALSE(pump(20ms));
+  EXPECT_EQ(plan->offsets_started(), (std::vector<std::uint64_t>{offset(1, 5), offset(1, 7)}));
+  EXPECT_EQ(fetch->count("hint_reads_total"), 2U);
+}
+
+// The end of a visit without an expert of this fetch comes by value: its object may be in use again.
+TEST_F(SharedFetchTest, HearsOfVisitsThatAskNothing) {
+  open_odd({.slots = 24}, {{0, 12, 1}, {12, 12, 12}});
+  Step& step = job->begin_step(0, 4);
+  hint(step, 1, {5});
+  ASSERT_TRUE(pump());
+  const auto tell = [&](std::uint32_t layer, bool last) {
+    fetch->send(kDemand, {.type = MessageType::demand, .last = last, .layer = layer, .step_slot = step.slot,
+                          .step_serial = step.serial, .object = nullptr});
+  };
+  tell(0, false);
+  tell(0, true);
+  EXPECT_EQ(fetch->count("wasted_hint_bytes_total"), 0U);
+  tell(1, false);
+  EXPECT_EQ(fetch->count("wasted_hint_bytes_total"), 0U) << "its demand may still come";
+  tell(1, true);
+  EXPECT_EQ(fetch->count("wasted_hint_bytes_total"), bytes);
+  hint(step, 1, {7});
+  EXPECT_FALSE(pump(20ms)) << "a hint for a visit that is over";
+  EXPECT_EQ(fetch->count("demands_total"), 0U);
+}
+
+// With a slot for each of its records a fetch keeps them all.
+TEST_F(SharedFetchTest, KeepsAllOfItsRecords) {
+  open_odd({.slots = 30}, {{0, 12, 1}, {12, 18, 0}});  // 3 layers of 6 odd experts
+  Step& step = job->begin_step(0, 4);
+  for (std::uint32_t layer = 0; layer < 6; ++layer) {
+    if (layer == 3) job->begin_step(0, 4);
+    Visit& visit = job->begin_visit(step, layer % 2, layer % 3);
+    delivered.clear();
+    demand(visit, {1, 3, 5, 7, 9, 11}, true);
+    pump_until_delivered(6);
+    for (const Delivered& one : delivered) release(one.slot);
+  }
+  EXPECT_EQ(fetch->count("reads_total"), 18U);
+  EXPECT_EQ(fetch->count("hits_total"), 18U);
 }
 
 // Random visits of two steps in flight, random hints, releases in random order: each demand is answered once

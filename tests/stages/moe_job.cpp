@@ -26,7 +26,8 @@ MoeJob::MoeJob(const std::filesystem::path& folder, const MoeJobOptions& options
   services.hint_batches = pool_->hint_batches();
   const std::uint64_t stride = container->layout().record_bytes;
   slot_memory_ = AlignedRegion::create(options.slots * stride).value();
-  services.slots = {.base = slot_memory_.data(), .stride = stride, .slots = options.slots, .transit = options.transit};
+  services.slots = {.base = slot_memory_.data(), .stride = stride, .slots = options.slots,
+                    .shares = {{.first = 0, .slots = options.slots, .transit = options.transit}}};
   services.fail_job = [this](Status status) { failures.push_back(std::move(status)); };
   services.leak_slots = [this] {
     ++leaks;
@@ -56,7 +57,6 @@ Step& MoeJob::begin_step(std::uint32_t index, std::uint32_t rows) {
 Visit& MoeJob::begin_visit(Step& step, std::uint32_t which, std::uint32_t layer) {
   Visit& visit = step.visits[which];
   visit.step = &step;
-  visit.step_serial = step.serial;
   visit.layer = layer;
   visit.serial = next_visit_++;
   visit.expert_count = 0;

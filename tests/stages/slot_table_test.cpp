@@ -28,7 +28,7 @@ bool use_once(SlotTable& table, std::uint32_t record) {
 TEST(SlotTable, HintsThatWaitAndResidentsLeaveASlotForDemands) {
   // Two layers of 32 experts. Hints for the second layer fill all slots but one; then more experts of the
   // first layer are demanded than its quota had left. Nothing gives a slot back before their visit is over.
-  SlotTable table(2, 32, 25, 6);
+  SlotTable table(2, 32, 32, 25, 6);
   table.begin_visit(0);
   for (std::uint32_t expert = 0; expert < 4; ++expert) ASSERT_TRUE(use_once(table, expert));
   for (std::uint32_t expert = 0; table.free_slots() >= 2; ++expert) {
@@ -48,7 +48,7 @@ TEST(SlotTable, ASlotIsFreeWheneverNothingIsLeased) {
     const std::uint32_t records = layers * experts;
     const std::uint32_t slots = 1 + random() % (records - 1);
     const std::uint32_t transit = 1 + random() % slots;
-    SlotTable table(layers, experts, slots, transit);
+    SlotTable table(layers, experts, experts, slots, transit);
     std::vector<std::uint32_t> leased, hinted;
     for (int turn = 0; turn < 400; ++turn) {
       const std::uint32_t record = random() % records;
@@ -98,7 +98,7 @@ TEST(SlotTable, ASlotIsFreeWheneverNothingIsLeased) {
 }
 
 TEST(SlotTable, WithASlotForEachRecordAllStay) {
-  SlotTable table(3, 8, 24, 0);
+  SlotTable table(3, 8, 8, 24, 0);
   for (std::uint32_t record = 0; record < 24; ++record) ASSERT_TRUE(use_once(table, record));
   EXPECT_EQ(table.residents(), 24U);
   for (std::uint32_t record = 0; record < 24; ++record) EXPECT_NE(table.find(record), SlotTable::kNone);
@@ -204,7 +204,7 @@ TEST(SlotTable, DoesWhatAModelOfPlainSetsDoes) {
     const bool whole = seed % 10 == 0;  // a slot for every record
     const std::uint32_t slots = whole ? records : 1 + below(records - 1);
     const std::uint32_t transit = whole ? 0 : 1 + below(slots);
-    SlotTable table(layers, experts, slots, transit);
+    SlotTable table(layers, experts, experts, slots, transit);
     Model model(layers, experts, slots, transit);
     for (int operation = 0; operation < 2000; ++operation) {
       // Two of three uses go to a quarter of the records, so that ranks differ.
@@ -315,7 +315,7 @@ class Usage {
 
 TEST(SlotTable, HitsNearTheBestFixedSetWhereAGlobalLruCollapses) {
   const Usage usage;
-  SlotTable table(Usage::kLayers, Usage::kExperts, Usage::kSlots, Usage::kTransit);
+  SlotTable table(Usage::kLayers, Usage::kExperts, Usage::kExperts, Usage::kSlots, Usage::kTransit);
   std::uint64_t uses = 0, hits = 0, lru_hits = 0;
   std::list<std::uint32_t> lru;  // most recent first
   usage.each([&](std::uint32_t layer, std::optional<std::uint32_t> expert) {

@@ -162,7 +162,7 @@ class RecordingEmitter final : public Emitter {
   void begin_call() { in_call_.clear(); }
 
   std::map<std::uint32_t, std::deque<Message>> sent;
-  std::map<std::uint32_t, std::deque<std::uint32_t>> sent_to;  // the owner of each message ever sent, by port
+  std::map<std::uint32_t, std::deque<std::uint32_t>> sent_to;  // the owner of each of these
   std::map<std::uint32_t, std::vector<ExpertPartition>> shares;
   std::uint32_t limit = 1U << 20;
   bool ended = false;
@@ -204,12 +204,14 @@ class StageHarness {
     emitter.begin_call();
     stage_->end_of_input(emitter);
   }
-  // The oldest message on `port`; false when there is none.
-  bool take(std::uint32_t port, Message& message) {
+  // The oldest message on `port`, and whom it was sent to; false when there is none.
+  bool take(std::uint32_t port, Message& message, std::uint32_t* owner = nullptr) {
     std::deque<Message>& queue = emitter.sent[port];
     if (queue.empty()) return false;
     message = queue.front();
     queue.pop_front();
+    if (owner != nullptr) *owner = emitter.sent_to[port].front();
+    emitter.sent_to[port].pop_front();
     return true;
   }
   std::size_t level(std::uint32_t port) { return emitter.sent[port].size(); }

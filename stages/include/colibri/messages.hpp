@@ -54,9 +54,11 @@ struct Wave {
 
 // One (step, MoE layer) pair. Filled by `route` wave by wave; read-only for others once they were told:
 // `fetch` reads experts[first, first + count) of its demand, `compute` and `combine` the whole after `visit`.
+// The object is in use again as soon as all results of the visit are combined. So a stage may look at it only
+// while it owes the visit something that was asked of it: a fetch the experts of a demand, a compute the
+// results of experts that it has.
 struct Visit {
   Step* step = nullptr;
-  std::uint64_t step_serial = 0;  // a copy: the step may be in use again when `fetch` hears of a visit's end
   std::uint32_t layer = 0;
   std::uint64_t serial = 0;  // unique, ascending in order of routing
   std::uint32_t waves_routed = 0;
@@ -139,7 +141,11 @@ struct Message {
   std::uint8_t port = 0;            // input port at the receiver, set on delivery
   bool last = false;                // demand: the visit's last wave is routed
   std::uint32_t first = 0;          // demand: first new expert; expert, expert_done: expert id; slot: slot
-  std::uint32_t count = 0;          // demand: number of new experts, maybe 0; expert: slot
+  std::uint32_t count = 0;          // demand: number of the receiver's new experts; visit: of its experts;
+                                    // expert: slot; slot: the expert that lay in it
+  std::uint32_t layer = 0;          // demand: the visit's. With count 0 its object must not be looked at
+  std::uint32_t step_slot = 0;      // demand: Step::slot of the visit's step
+  std::uint64_t step_serial = 0;    // demand: Step::serial of the visit's step
   void* object = nullptr;           // what MessageType says
   const std::byte* data = nullptr;  // expert: the record, null when its read failed
   Status* error = nullptr;          // expert: why data is null; owned by the receiver

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/container/container.hpp"
 #include "kernels/kernel_table.hpp"
@@ -67,12 +68,20 @@ struct KvRegion {
   std::uint32_t pages = 0;  // handed out by admit only
 };
 
-// Expert slots. `transit` of them are kept free of residents.
+// The slots of one fetch stage: numbers [first, first + slots) of the region, `transit` of them kept free of
+// residents.
+struct SlotShare {
+  std::uint32_t first = 0;
+  std::uint32_t slots = 0;
+  std::uint32_t transit = 1;
+};
+
+// Expert slots, shared out between the fetch stages.
 struct SlotRegion {
   std::byte* base = nullptr;  // 2 MiB-aligned
   std::size_t stride = 0;
   std::uint32_t slots = 0;
-  std::uint32_t transit = 1;
+  std::vector<SlotShare> shares;  // [fetch stages] by StageContext::instance
 };
 
 struct Services {

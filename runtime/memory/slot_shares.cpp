@@ -1,0 +1,67 @@
+#include "runtime/memory/slot_shares.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "topology/expert_partition.hpp"
+
+namespace colibri {
+
+static_assert(kMaxExperts <= kExpertIdLimit, "a partition can name every expert");
+
+std::vector<FetchPart> fetch_parts(const PipelineSpec& pipeline, const Registry& registry,
+                                   const ModelSpec& spec) {
+  std::vector<FetchPart> parts;
+  for (const StageSpec& stage : pipeline.stages) {
+    const StageKind* kind = stage.kind == "fetch" ? registry.find(stage.kind) : nullptr;
+    if (kind == nullptr) continue;
+    FetchPart part{.stage = stage.name};
+    const auto experts = ExpertPartition::parse(effective_param(stage, *kind->info, "experts"));
+    for (std::uint32_t expert = 0; experts && expert < spec.num_experts; ++expert) {
+      if (experts->contains(expert)) part.records += spec.num_moe_layers();
+    }
+    if (auto bytes = parse_bytes(effective_param(stage, *kind->info, "inflight_bytes"))) {
+      part.inflight_bytes = bytes.value();
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::vector<SlotShare> share_out_slots(const std::vector<FetchPart>& fetches, std::uint64_t slots,
+                                       std::uint64_t slot_bytes) {
+  if (fetches.empty()) return {};
+  // One each, then what is left in proportion to the records beyond the first, so that no fetch gets more
+  // slots than it has records; the rest of the division goes to the largest remainders.
+  std::uint64_t beyond = 0;
+  for (const FetchPart& fetch : fetches) beyond += fetch.records - 1;
+  const std::uint64_t left = slots - fetches.size();
+  std::vector<std::uint64_t> counts, remainders;
+  std::uint64_t given = 0;
+  for (const FetchPart& fetch : fetches) {
+    const std::uint64_t weighted = left * (fetch.records - 1);
+    counts.push_back(1 + (beyond > 0 ? weighted / beyond : 0));
+    remainders.push_back(beyond > 0 ? weighted % beyond : 0);
+    given += counts.back();
+  }
+  std::vector<std::size_t> order(fetches.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+  for (std::size_t i = 0; given < slots; ++i, ++given) ++counts[order[i]];
+
+  std::vector<SlotShare> shares;
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < fetches.size(); ++i) {
+    // With a slot for every record nothing needs to be kept free.
+    const std::uint64_t transit = counts[i] == fetches[i].records
+                                      ? 0
+                                      : std::clamp<std::uint64_t>(fetches[i].inflight_bytes / slot_bytes, 1,
+                                                                  std::max<std::uint64_t>(counts[i] / 4, 1));
+    shares.push_back({first, static_cast<std::uint32_t>(counts[i]), static_cast<std::uint32_t>(transit)});
+    first += shares.back().slots;
+  }
+  return shares;
+}
+
+}  // namespace colibri

@@ -1,0 +1,32 @@
+// How the slots are shared out between the fetch stages of a pipeline.
+//
+// Each fetch has slots of its own, in proportion to the records that it may be asked for, and
+// at least one: with that it can serve any visit.
+#pragma once
+
+#include <colibri/registry.hpp>
+#include <colibri/services.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/pipeline_spec.hpp"
+
+namespace colibri {
+
+// One fetch stage as the plan sees it.
+struct FetchPart {
+  std::string stage;
+  std::uint64_t records = 0;         // of all MoE layers that it has; at least 1
+  std::uint64_t inflight_bytes = 0;  // its parameter
+};
+
+// In the order of the file. The partitions were checked.
+std::vector<FetchPart> fetch_parts(const PipelineSpec& pipeline, const Registry& registry,
+                                   const ModelSpec& spec);
+
+// fetches.size() <= slots <= the sum of records. Depends on nothing else.
+std::vector<SlotShare> share_out_slots(const std::vector<FetchPart>& fetches, std::uint64_t slots,
+                                       std::uint64_t slot_bytes);
+
+}  // namespace colibri

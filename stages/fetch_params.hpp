@@ -1,0 +1,61 @@
+// The parameters of `fetch`, and what those about reads ask of the backend.
+#pragma once
+
+#include <colibri/stage.hpp>
+
+#include "io/read/read_backend.hpp"
+
+namespace colibri {
+
+inline constexpr ParamInfo kFetchParams[] = {
+    {.name = "backend",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "auto",
+     .choices = "auto|io_uring|pread",
+     .help = "how reads are issued; auto: io_uring, else a pool of threads"},
+    {.name = "direct",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "auto",
+     .choices = "auto|on|off",
+     .help = "O_DIRECT; auto: on where the file system takes it"},
+    {.name = "lanes",
+     .type = ParamType::integer,
+     .unit = "",
+     .default_value = "auto",
+     .minimum = 1,
+     .maximum = 256,
+     .allow_auto = true,
+     .help = "reads in flight at a time; auto: 16 with io_uring, 8 with pread"},
+    {.name = "inflight_bytes",
+     .type = ParamType::bytes,
+     .unit = "bytes",
+     .default_value = "64MiB",
+     .minimum = 4096,
+     .help = "bytes being read at a time; also sets how many transit slots are kept free"},
+    {.name = "read_bytes",
+     .type = ParamType::bytes,
+     .unit = "bytes",
+     .default_value = "1MiB",
+     .minimum = 4096,
+     .help = "longer records are read in pieces of this size"},
+    {.name = "hints",
+     .type = ParamType::boolean,
+     .unit = "",
+     .default_value = "true",
+     .help = "reads ahead what the predictor names; false: demands only"},
+    {.name = "deadline_ms",
+     .type = ParamType::integer,
+     .unit = "ms",
+     .default_value = "30000",
+     .minimum = 10,
+     .maximum = 86'400'000,
+     .help =
+         "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
+};
+
+// How the stage's reads are issued; what depends on the model and the slots is left to the caller.
+ReadBackendOptions fetch_read_options(StageContext& context);
+
+}  // namespace colibri

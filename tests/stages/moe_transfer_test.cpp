@@ -1,0 +1,108 @@
+// transfer: where records and slots go when it copies, and when several of it share out the experts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "moe_job.hpp"
+#include "stages/transfer.hpp"
+#include "tests/support/golden_model.hpp"
+#include "tests/support/stage_harness.hpp"
+
+namespace colibri::testing {
+namespace {
+
+const StageKind kTransferKind{&kTransferInfo, create_transfer, transfer_memory_bytes};
+constexpr std::uint8_t kReleasedIn = 0, kExpertsIn = 1;
+constexpr std::uint32_t kExpertsOut = 0, kReleasedOut = 1;
+
+class TransferTest : public ::testing::Test {
+ protected:
+  // A transfer that copies into one staging record.
+  std::unique_ptr<StageHarness> open(std::uint32_t instance) {
+    job.services.plan.param = [](std::string_view name) {
+      return std::string_view(name == "mode" ? "copy" : "1");
+    };
+    auto harness = std::make_unique<StageHarness>(
+        kTransferKind, job.services,
+        HarnessOptions{.params = {{"mode", "copy"}, {"staging", "1"}}, .instance = instance});
+    harness->emitter.shares[kExpertsOut] = harness->emitter.shares[kReleasedOut] = {
+        ExpertPartition::parse("0-3").value(), ExpertPartition::parse("4-").value()};
+    return harness;
+  }
+  Message record(std::uint32_t expert, std::uint32_t slot) {
+    std::byte* data = job.services.slots.base + slot * job.services.slots.stride;
+    std::memset(data, static_cast<int>(expert + 1), job.container->layout().record_bytes);
+    return {.type = MessageType::expert, .first = expert, .count = slot, .object = &visit, .data = data};
+  }
+  static Message take(StageHarness& harness, std::uint32_t port, std::uint32_t owner) {
+    Message message;
+    std::uint32_t sent_to = 99;
+    EXPECT_TRUE(harness.take(port, message, &sent_to));
+    EXPECT_EQ(sent_to, owner);
+    return message;
+  }
+
+  MoeJob job{golden_container("qwen3_moe", "config.json", "auto"), {.slots = 4, .transit = 1}};
+  Visit visit;
+};
+
+TEST_F(TransferTest, CopiesAndReturnsTheSlotToTheOwnerOfItsExpert) {
+  const auto transfer = open(0);
+  transfer->send(kExpertsIn, record(5, 2));
+  const Message moved = take(*transfer, kExpertsOut, 1);
+  EXPECT_EQ(moved.first, 5U);
+  EXPECT_NE(moved.data, job.services.slots.base + 2 * job.services.slots.stride);
+  EXPECT_EQ(moved.data[7], std::byte{6});
+  const Message slot = take(*transfer, kReleasedOut, 1);
+  EXPECT_EQ(slot.first, 2U);
+  EXPECT_EQ(slot.count, 5U);
+  // No staging is free: the slot itself goes on, and comes back through here.
+  transfer->send(kExpertsIn, record(1, 3));
+  const Message handed = take(*transfer, kExpertsOut, 0);
+  EXPECT_EQ(handed.count, 3U);
+  transfer->send(kReleasedIn, {.type = MessageType::slot, .first = 3, .count = 1});
+  EXPECT_EQ(take(*transfer, kReleasedOut, 0).first, 3U);
+  // The staging memory comes back: the next record is copied again.
+  transfer->send(kReleasedIn, {.type = MessageType::slot, .first = moved.count, .count = 5});
+  EXPECT_EQ(transfer->level(kReleasedOut), 0U);
+  transfer->send(kExpertsIn, record(2, 1));
+  EXPECT_EQ(take(*transfer, kExpertsOut, 0).count, moved.count);
+  EXPECT_EQ(transfer->count("copied_bytes_total"), 2 * job.container->layout().record_bytes);
+}
+
+// A record that passes two transfers: each takes back its own staging memory and lets the other's pass.
+TEST_F(TransferTest, KnowsItsOwnStagingMemory) {
+  const auto first = open(0);
+  const auto second = open(1);
+  first->send(kExpertsIn, record(4, 0));
+  const Message from_first = take(*first, kExpertsOut, 1);
+  take(*first, kReleasedOut, 1);
+  second->send(kExpertsIn, from_first);
+  const Message from_second = take(*second, kExpertsOut, 1);
+  EXPECT_NE(from_second.count, from_first.count);
+  EXPECT_EQ(from_second.data[7], std::byte{5});
+  const Message back = take(*second, kReleasedOut, 1);
+  EXPECT_EQ(back.first, from_first.count);
+  second->send(kReleasedIn, {.type = MessageType::slot, .first = from_first.count, .count = 4});
+  EXPECT_EQ(take(*second, kReleasedOut, 1).first, from_first.count);
+  first->send(kReleasedIn, back);
+  EXPECT_EQ(first->level(kReleasedOut), 0U);
+  first->send(kExpertsIn, record(6, 1));
+  EXPECT_EQ(take(*first, kExpertsOut, 1).count, from_first.count) << "the staging memory is free again";
+}
+
+TEST_F(TransferTest, AFailedReadGoesToTheOwnerToo) {
+  const auto transfer = open(0);
+  Status error(ErrorCode::io, "unreadable: test; none");
+  transfer->send(
+      kExpertsIn,
+      {.type = MessageType::expert, .first = 9, .count = 0xffffffffU, .object = &visit, .error = &error});
+  const Message failed = take(*transfer, kExpertsOut, 1);
+  EXPECT_EQ(failed.error, &error);
+  EXPECT_EQ(transfer->level(kReleasedOut), 0U);
+}
+
+}  // namespace
+}  // namespace colibri::testing
