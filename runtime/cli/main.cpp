@@ -45,6 +45,7 @@ void add_help(CLI::App& app, VerbContext& context) {
 void declare_verbs(CLI::App& app, VerbContext& context) {
   add_convert(app, context);
   add_inspect(app, context);
+  add_replay(app, context);
   add_synth(app, context);
   add_verify(app, context);
   add_plan(app, context);

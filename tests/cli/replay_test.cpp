@@ -1,0 +1,99 @@
+// `colibri replay` over the trace of a real job, against what the test reads out of the same file.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/cli/demo_model.hpp"
+
+namespace colibri::test {
+namespace {
+
+struct Trace {
+  TemporaryFolder folder;
+  std::string file = folder.file("trace.jsonl");
+  std::uint64_t demands = 0, distinct = 0;
+
+  Trace() {
+    const BatchRun run(read_file(demo_file("prompts.jsonl")),
+                       {"--experts-memory", "25%", "--max-rows", "64", "--trace-routing", file});
+    EXPECT_EQ(run.status(), 0) << run.err();
+    std::map<std::uint64_t, std::set<std::pair<std::uint64_t, std::uint64_t>>> visits;
+    std::set<std::pair<std::uint64_t, std::uint64_t>> all;
+    for (const Json& line : parse_jsonl(read_file(file))) {
+      if (!line.contains("visit")) continue;
+      for (const Json& expert : line.at("experts")) {
+        const std::pair<std::uint64_t, std::uint64_t> record(line.at("layer").get<std::uint64_t>(),
+                                                             expert.get<std::uint64_t>());
+        visits[line.at("visit").get<std::uint64_t>()].insert(record);
+        all.insert(record);
+      }
+    }
+    for (const auto& [serial, records] : visits) demands += records.size();
+    distinct = all.size();
+  }
+};
+
+TEST(Replay, CountsAndRanksThePolicies) {
+  const Trace trace;
+  const RunResult result = run_colibri({"replay", trace.file, "--slots", "10,25%", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  std::map<std::string, std::vector<std::uint64_t>> hits;
+  const Json parsed = Json::parse(result.out);
+  for (const Json& one : parsed.at("results")) {
+    EXPECT_EQ(one.at("demands").get<std::uint64_t>(), trace.demands);
+    hits[one.at("policy").get<std::string>()].push_back(one.at("hits").get<std::uint64_t>());
+  }
+  ASSERT_EQ(hits.size(), 5U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    // A list over all layers forgets a record before its layer comes again.
+    EXPECT_LT(hits["lru"][i] * 10, hits["probability"][i]);
+    EXPECT_LE(hits["probability"][i], hits["belady"][i]);
+    EXPECT_LE(hits["lfu"][i], hits["belady"][i]);
+  }
+  const RunResult all = run_colibri({"replay", trace.file, "--slots", "100%", "--policy", "lru", "--json"});
+  EXPECT_EQ(Json::parse(all.out).at("results").at(0).at("hits").get<std::uint64_t>(),
+            trace.demands - trace.distinct);
+  // The table says the same in words.
+  EXPECT_TRUE(contains(run_colibri({"replay", trace.file}).out, "probability"));
+}
+
+TEST(Replay, WrongInputIsNamed) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("trace.jsonl");
+  const std::string header =
+      R"({"colibri_routing_trace": 1, "layers": 2, "experts": 4, "experts_per_token": 2, "record_bytes": 4096})"
+      "\n";
+  const struct {
+    std::string content, expected;
+  } cases[] = {
+      {"", "the file is empty: "},
+      {"{}\n", ":1: is no header of a routing trace; write one with `colibri batch --trace-routing FILE`"},
+      {R"({"colibri_routing_trace": 2})", ":1: is a trace of version 2; this program reads version 1"},
+      {R"({"colibri_routing_trace": 1, "layers": 2, "experts": 0, "record_bytes": 1})", "'experts' is 0"},
+      {R"({"colibri_routing_trace": 1, "layers": 99999999, "experts": 4, "record_bytes": 1})",
+       ":1: 'layers' is the number 99999999; expected an integer from 0 to 65536"},
+      {header, "the trace has no visits"},
+      {header + "{\"visit\": 1, \"layer\": 2, \"experts\": [0]}\n",
+       ":2: 'layer' is the number 2; expected an integer from 0 to 1"},
+      {header + "{\"visit\": 1, \"layer\": 0}\n", ":2: 'experts' is no list"},
+      {header + "{\"visit\": 1, \"layer\": 0, \"experts\": [4]}\n", "expected an integer below 4"},
+      {header +
+           "{\"visit\": 1, \"layer\": 0, \"experts\": [1]}\n{\"visit\": 1, \"layer\": 1, \"experts\": [1]}\n",
+       ":3: visit 1 is in layer 1, and was in layer 0"},
+      {header + "{\"visit\": 1, \"layer\": 0, \"exp", ":2: "},
+  };
+  for (const auto& one : cases) {
+    write_file(file, one.content);
+    const RunResult result = run_colibri({"replay", file});
+    EXPECT_EQ(result.status, 1) << one.content;
+    EXPECT_TRUE(contains(result.err, one.expected)) << result.err;
+  }
+  EXPECT_EQ(run_colibri({"replay", folder.file("none.jsonl")}).status, 1);
+  for (const char* slots : {"x", "0", "0%", "101%", "1,,2", "-1"}) {
+    EXPECT_EQ(run_colibri({"replay", file, "--slots", slots}).status, 2) << slots;
+  }
+}
+
+}  // namespace
+}  // namespace colibri::test
