@@ -108,7 +108,7 @@ ReplayResult replay_belady(std::span<const std::uint32_t> demands, std::size_t r
 ReplayResult replay_probability(std::span<const ReplayVisit> visits, std::uint32_t layers,
                                 std::uint32_t experts, std::uint32_t slots) {
   const std::uint64_t records = std::uint64_t{layers} * experts;
-  SlotTable table(layers, experts, slots, slots >= records ? 0 : 1);
+  SlotTable table(layers, experts, experts, slots, slots >= records ? 0 : 1);
   ReplayResult result;
   std::uint64_t serial = 0;
   std::vector<std::uint32_t> missing, leased;
