@@ -50,6 +50,7 @@ class PartitionChecker {
   void read_partition(std::size_t stage) {
     const StageSpec& spec = spec_.stages[stage];
     partitions_.emplace_back();
+    has_.emplace_back(kExpertIdLimit, true);
     if (graph_.infos[stage] == nullptr) return;
     partitions_.back() = ExpertPartition();
     if (!graph_.infos[stage]->partitioned) return;
@@ -64,9 +65,11 @@ class PartitionChecker {
       return;
     }
     partitions_.back() = *read;
+    for (std::uint32_t expert = 0; expert < kExpertIdLimit; ++expert)
+      has_[stage][expert] = read->contains(expert);
     if (num_experts_ == 0) return;
     std::uint32_t expert = 0;
-    while (expert < num_experts_ && !read->contains(expert)) ++expert;
+    while (expert < num_experts_ && !has_[stage][expert]) ++expert;
     if (expert == num_experts_) {
       problems_.add(origin_of(stage), path_of(stage),
                     quote_value(read->text()) + " has none of the " + std::to_string(num_experts_) +
@@ -88,8 +91,8 @@ class PartitionChecker {
 
   void check_output(const std::vector<std::size_t>& edges) {
     const std::string output = spec_.edges[edges[0]].from_stage + "." + spec_.edges[edges[0]].from_port;
-    const std::optional<ExpertPartition>& sent =
-        partitions_[static_cast<std::size_t>(graph_.edges[edges[0]].from_stage)];
+    const auto producer = static_cast<std::size_t>(graph_.edges[edges[0]].from_stage);
+    const std::optional<ExpertPartition>& sent = partitions_[producer];
     bool readable = sent.has_value();
     std::set<std::size_t> consumers;
     for (const std::size_t edge : edges) {
@@ -103,14 +106,14 @@ class PartitionChecker {
     if (!readable) return;
     std::uint32_t named = sent->largest_named();
     for (const std::size_t stage : consumers) named = std::max(named, partitions_[stage]->largest_named());
-    const std::uint32_t end = num_experts_ > 0 ? num_experts_ : kExpertIdLimit;
+    const std::uint32_t end = num_experts_ > 0 ? std::min(num_experts_, kExpertIdLimit) : kExpertIdLimit;
     std::vector<std::uint32_t> missing;
     std::map<std::pair<std::size_t, std::size_t>, std::vector<std::uint32_t>> shared;  // by their order
     for (std::uint32_t expert = 0; expert < end; ++expert) {
-      if (!sent->contains(expert)) continue;
+      if (!has_[producer][expert]) continue;
       std::optional<std::size_t> first;
       for (const std::size_t edge : edges) {
-        if (!partitions_[consumer(edge)]->contains(expert)) continue;
+        if (!has_[consumer(edge)][expert]) continue;
         if (first) {
           shared[std::minmax(*first, consumer(edge))].push_back(expert);
         } else {
@@ -149,6 +152,7 @@ class PartitionChecker {
   const std::uint32_t num_experts_;  // 0: not known yet
   PipelineProblems& problems_;
   std::vector<std::optional<ExpertPartition>> partitions_;  // [stages]
+  std::vector<std::vector<bool>> has_;  // [stages][ids] the same, spelt out: files may be hostile
   std::set<std::pair<std::size_t, std::size_t>> shared_reported_;
   std::set<std::set<std::size_t>> missing_reported_;
 };

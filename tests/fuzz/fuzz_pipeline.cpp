@@ -16,6 +16,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   MessageCredits credits{};
   credits.fill(16);
   check_edge_capacities(spec, kinds, credits, problems);
+  PipelineProblems of_model;
+  check_partitions(spec, kinds, 60, of_model);
   static_cast<void>(draw_pipeline_dot(spec, kinds));
   const std::string text = dump_pipeline(spec, kinds);
   if (!problems.lines.empty()) return 0;

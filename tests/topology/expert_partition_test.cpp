@@ -57,6 +57,33 @@ TEST(ExpertPartition, HasALimitOfParts) {
       std::string::npos);
 }
 
+// As many stages, parts and edges as a file may have: what is wrong is found, and it does not take for ever.
+TEST(ExpertPartition, ManyStagesOfManyParts) {
+  constexpr int kEach = 64;
+  std::string yaml = "version: 1\nstages:\n";
+  std::string edges = "edges:\n";
+  const auto name = [](char letter, int i) { return letter + std::to_string(i); };
+  for (int i = 0; i < kEach; ++i) {
+    std::string parts;
+    for (int part = 0; part < kEach; ++part) {
+      parts += (part > 0 ? "," : "") + std::to_string(i + part * kEach) + "/4096";
+    }
+    yaml += "  " + name('d', i) + ": {kind: dealer}\n";
+    yaml += "  " + name('w', i) + ": {kind: worker, experts: \"" + parts + "\"}\n";
+    for (int j = 0; j < kEach; ++j)
+      edges += "  - {from: " + name('d', j) + ".jobs, to: " + name('w', i) + ".jobs}\n";
+  }
+  PipelineProblems problems;
+  const StageInfos kinds = testing::sharing_kinds();
+  const PipelineSpec spec = parse_pipeline(yaml + edges, "p.yaml", kinds, {}, problems);
+  ASSERT_EQ(problems.to_status().message(), "");
+  check_partitions(spec, kinds, 0, problems);
+  EXPECT_EQ(problems.to_status().message(), "") << "ids i, i + 64, ... of each: together all, each once";
+  check_partitions(spec, kinds, kEach - 1, problems);
+  ASSERT_EQ(problems.lines.size(), 1U) << "the last stage has none of 63";
+  EXPECT_NE(problems.lines[0].find("stages.w63.experts"), std::string::npos) << problems.lines[0];
+}
+
 TEST(ExpertPartition, IsShownLikeAnyParameter) {
   const StageInfos kinds = testing::sharing_kinds();
   const StageInfo& worker = *kinds[kinds.size() - 2];
