@@ -2,7 +2,9 @@
 // expert, plus the residual.
 //
 // Waves wait here until the results of all their picks are in. They leave in the order of
-// their index within the step, so that rows of one sequence stay in position order.
+// their index within the step, so that rows of one sequence stay in position order. A visit is
+// read until its last wave has left, which is what ends it: a wave waits for all results of its
+// rows, so none comes later, from however many computes.
 #include "stages/combine.hpp"
 
 #include <cassert>

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <bit>
+#include <fstream>
+#include <iterator>
 
 #include "io/checkpoint/convert.hpp"
 #include "tests/support/golden_model.hpp"
+#include "topology/expert_partition.hpp"
 
 namespace colibri::testing {
 namespace {
@@ -76,6 +79,45 @@ TEST_F(StripedModel, AnswersLikeTheModelInOneFile) {
     EXPECT_EQ(bits(run), expected_bits) << backend;
     EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
     EXPECT_GT(run.report.bytes_read, 0U);
+  }
+}
+
+// configs/two-drives.yaml: each fetch has the experts of one drive, and reads from nowhere else.
+TEST_F(StripedModel, AFetchForEachDrive) {
+  const Registry registry = builtin_registry();
+  const auto infos = registry.infos();
+  std::ifstream file(demo_checkpoint().parent_path().parent_path() / "two-drives.yaml", std::ios::binary);
+  const std::string yaml{std::istreambuf_iterator<char>(file), {}};
+  const std::vector<Override> overrides = {{"memory.experts", "25%", {}}, {"memory.dynamic", "64MiB", {}}};
+  PipelineProblems problems;
+  const PipelineSpec spec = parse_pipeline(yaml, "two-drives.yaml", infos, overrides, problems);
+  check_pipeline(spec, infos, problems);
+  ASSERT_EQ(problems.to_status().to_string(), Status().to_string());
+  auto engine = Engine::open(folder_ / "model", spec, {});
+  ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
+  const Container& container = engine.value()->container();
+  std::uint32_t drive = 0;
+  for (const StageSpec& stage : spec.stages) {
+    if (stage.kind != "fetch") continue;
+    const auto part =
+        ExpertPartition::parse(effective_param(stage, *registry.find("fetch")->info, "experts"));
+    ASSERT_TRUE(part.is_ok());
+    for (std::uint32_t expert = 0; expert < container.spec().num_experts; ++expert) {
+      EXPECT_EQ(part->contains(expert), container.record(0, expert).file == drive)
+          << stage.name << " " << expert;
+    }
+    ++drive;
+  }
+  EXPECT_EQ(drive, 2U);
+  const auto whole =
+      open_engine(container_of(demo_checkpoint(), "config.json", "auto"), {{"memory.experts", "25%"}});
+  ASSERT_NE(whole, nullptr);
+  const JobRun run = run_job(*engine.value(), requests());
+  EXPECT_EQ(bits(run), bits(run_job(*whole, requests())));
+  EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
+  for (const StageReport& stage : run.report.stages) {
+    if (stage.kind != "fetch") continue;
+    EXPECT_GT(stage.metric("bytes_read_total"), 0U) << stage.name;
   }
 }
 
