@@ -7,6 +7,7 @@
 // shared out between them.
 #include "stages/admit.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <colibri/services.hpp>
 #include <optional>
@@ -38,6 +39,7 @@ constexpr ParamInfo kParams[] = {
      .minimum = 1,
      .maximum = 1'000'000,
      .allow_auto = true,
+     .while_running = true,
      .help =
          "requests that may wait to be started before no more are read; auto: rows of all steps in flight"},
     {.name = "order",
@@ -70,8 +72,7 @@ class Admit final : public Stage {
     services_ = &context.services();
     const PlanInputs& plan = services_->plan;
     finite_ = services_->source != nullptr && services_->source->finite();
-    waiting_limit_ = context.is_auto("waiting") ? std::uint64_t{plan.max_rows} * services_->steps.size()
-                                                : context.integer("waiting");
+    context_ = &context;
     waiting_ = WaitingRequests(context.text("order") == "longest_first" ? StartOrder::longest_first
                                                                         : StartOrder::input);
     pages_.emplace(services_->kv.pages);
@@ -184,6 +185,7 @@ class Admit final : public Stage {
   // Everything that can be done now, and what the stage then waits for.
   Wait advance(Emitter& out, bool inbox_empty) {
     if (ended_) return Wait::none;
+    const std::uint64_t limit = waiting_limit();
     for (;;) {
       if (!send_waves(out)) return Wait::output_space;
       const bool stopping = services_->stopping && services_->stopping();
@@ -193,10 +195,10 @@ class Admit final : public Stage {
         out.end();
         return Wait::none;
       }
-      if (stopping || free_steps_.empty() || !may_build(inbox_empty)) break;
+      if (stopping || free_steps_.empty() || !may_build(inbox_empty, limit)) break;
       build_step();
     }
-    if (waiting_.size() >= waiting_limit_) return Wait::memory;
+    if (waiting_.size() >= limit) return Wait::memory;
     // A source that is still producing may make the next step fuller.
     const bool has_work = ready_rows_ + waiting_rows_ > 0;
     return !finite_ && !inbox_empty && has_work && !free_steps_.empty() ? Wait::input : Wait::none;
@@ -214,11 +216,18 @@ class Admit final : public Stage {
     return true;
   }
 
+  // Requests that may wait before no more are taken. It may change at any time, so a decision asks once. At
+  // least 1, also when it changes between the two questions here.
+  std::uint64_t waiting_limit() const {
+    if (!context_->is_auto("waiting")) return std::max<std::uint64_t>(1, context_->integer("waiting"));
+    return std::uint64_t{services_->plan.max_rows} * services_->steps.size();
+  }
+
   // Whether a step should be built now rather than after more requests have come.
-  bool may_build(bool inbox_empty) const {
+  bool may_build(bool inbox_empty, std::uint64_t limit) const {
     const bool can_start = !waiting_.empty() && kv_pages_for(final_size(waiting_.next())) <= pages_->free();
     if (ready_rows_ == 0 && !can_start) return false;
-    if (input_ended_ || waiting_.size() >= waiting_limit_) return true;
+    if (input_ended_ || waiting_.size() >= limit) return true;
     if (!finite_) return inbox_empty;
     // The longest can only be known once all have been seen, or as many as may wait.
     if (waiting_.order() == StartOrder::longest_first) return false;
@@ -299,11 +308,11 @@ class Admit final : public Stage {
     return true;
   }
 
+  StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
   bool finite_ = false;
   bool input_ended_ = false;
   bool ended_ = false;
-  std::uint64_t waiting_limit_ = 0;
   std::uint64_t next_serial_ = 1;
   std::optional<KvPages> pages_;
   WaitingRequests waiting_;

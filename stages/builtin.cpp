@@ -22,6 +22,12 @@ Status Registry::add(const StageKind& kind) {
     return {ErrorCode::invalid_input, "a stage kind named '" + std::string(kind.info->kind) +
                                           "' is registered already; give the new one another name"};
   }
+  for (const ParamInfo& param : kind.info->params) {
+    if (!param.while_running || param.type != ParamType::text) continue;
+    return {ErrorCode::invalid_input, "a text cannot change while a pipeline runs: parameter '" +
+                                          std::string(param.name) + "' of stage kind '" +
+                                          std::string(kind.info->kind) + "'; make it a choice or a number"};
+  }
   kinds_.push_back(kind);
   return {};
 }

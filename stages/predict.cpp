@@ -34,6 +34,7 @@ constexpr ParamInfo kParams[] = {
      .unit = "",
      .default_value = "auto",
      .choices = "auto|none|next_router|sweep",
+     .while_running = true,
      .help =
          "next_router: later layers' norms and routers on this layer's residual; sweep: all experts that "
          "steps use to touch; auto: next_router, and sweep where steps touch most experts; none: no hints"},
@@ -102,7 +103,6 @@ class Predict final : public Stage {
     hidden_ = spec.hidden_size;
     experts_ = spec.num_experts;
     picks_ = spec.num_experts_per_token;
-    method_ = read_method(context.text("method"));
     depth_ = static_cast<std::uint32_t>(context.integer("depth"));
     MemoryCursor memory(context.memory());
     scratch_.lay_out(memory, services_->plan);
@@ -128,6 +128,7 @@ class Predict final : public Stage {
   Wait on_message(Message& message, Emitter& out) override {
     HintBatch& batch = *message.hints();
     batch.target_count = 0;
+    method_ = read_method(context_->text("method"));
     if (method_ != Method::none) guess(batch);
     out.emit(0, {.type = MessageType::hint, .object = &batch});
     return Wait::none;
@@ -251,7 +252,7 @@ class Predict final : public Stage {
   StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
   std::uint32_t hidden_ = 0, experts_ = 0, picks_ = 0, depth_ = 1;
-  Method method_ = Method::automatic;
+  Method method_ = Method::automatic;  // of this message
   Scratch scratch_;
   GuessBook book_;
   VisitCensus census_;

@@ -21,14 +21,14 @@ class Write final : public Stage {
       return {ErrorCode::invalid_input, "a pipeline with a write stage needs a sink for results: stage '" +
                                             std::string(context.name()) + "'; set Services::sink"};
     }
-    flush_interval_ = std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(context.number("flush_seconds")));
+    context_ = &context;
     results_ = context.counter("results_total");
     failed_ = context.counter("failed_results_total");
     generated_ = context.counter("generated_tokens_total");
     flushes_ = context.counter("flushes_total");
     dropped_ = context.counter("dropped_results_total");
-    next_flush_ = Clock::now() + flush_interval_;
+    last_flush_ = Clock::now();
+    last_took_ = {};
     unflushed_ = false;
     broken_ = false;
     return {};
@@ -59,7 +59,7 @@ class Write final : public Stage {
   }
 
   Wait resume(Emitter&) override {
-    if (unflushed_ && Clock::now() >= next_flush_) flush();
+    if (unflushed_ && Clock::now() - last_flush_ >= flush_interval()) flush();
     return Wait::none;
   }
 
@@ -68,6 +68,11 @@ class Write final : public Stage {
   }
 
  private:
+  Clock::duration flush_interval() const {
+    const std::chrono::duration<double> wanted(context_->number("flush_seconds"));
+    return std::max(std::chrono::duration_cast<Clock::duration>(wanted), last_took_ * kFlushShare);
+  }
+
   void flush() {
     unflushed_ = false;
     const Clock::time_point begin = Clock::now();
@@ -76,8 +81,8 @@ class Write final : public Stage {
       return;
     }
     flushes_->add(1);
-    const Clock::time_point end = Clock::now();
-    next_flush_ = end + std::max(flush_interval_, (end - begin) * kFlushShare);
+    last_flush_ = Clock::now();
+    last_took_ = last_flush_ - begin;
   }
 
   void give_up(Status status) {
@@ -86,9 +91,10 @@ class Write final : public Stage {
     services_->fail_job(std::move(status));
   }
 
+  StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
-  Clock::duration flush_interval_{};
-  Clock::time_point next_flush_;
+  Clock::time_point last_flush_;
+  Clock::duration last_took_{};
   bool unflushed_ = false;  // results since the last flush
   bool broken_ = false;     // the sink has failed
   Counter* results_ = nullptr;

@@ -20,6 +20,7 @@ inline constexpr ParamInfo kWriteParams[] = {
      .default_value = "0.2",
      .minimum = 0,
      .maximum = 3600,
+     .while_running = true,
      .help = "shortest time between two flushes of results to the disk; 0: after each group of results"},
 };
 inline constexpr MetricInfo kWriteMetrics[] = {

@@ -61,7 +61,7 @@ struct ParamInfo {
   double maximum = std::numeric_limits<double>::infinity();
   std::string_view choices = {};  // "none|next_router" for ParamType::choice
   bool allow_auto = false;
-  bool while_running = false;  // may change while the pipeline runs
+  bool while_running = false;  // may change while the pipeline runs: the stage asks for it at each use; no text
   std::string_view help;
 };
 

@@ -16,12 +16,6 @@ const ParamInfo& find_param(const StageInfo& info, std::string_view name) {
   return info.params.front();
 }
 
-ParamValue value_of(const StageSpec& spec, const StageInfo& info, std::string_view name) {
-  auto value = read_param(find_param(info, name), effective_param(spec, info, name));
-  assert(value.is_ok() && "checked when the pipeline was parsed");
-  return value.is_ok() ? value.value() : ParamValue{};
-}
-
 ExpertPartition experts_of(const StageSpec& spec, const StageInfo& info) {
   if (!info.partitioned) return {};
   auto experts = ExpertPartition::parse(effective_param(spec, info, "experts"));
@@ -33,7 +27,7 @@ ExpertPartition experts_of(const StageSpec& spec, const StageInfo& info) {
 
 ActorContext::ActorContext(const StageSpec& spec, const StageInfo& info, std::uint32_t instance,
                            const Services& services, std::span<std::byte> memory, Executor& executor,
-                           std::uint32_t workers, CompletionPort& completions)
+                           std::uint32_t workers, CompletionPort& completions, const LiveParameters* live)
     : spec_(spec),
       info_(info),
       instance_(instance),
@@ -43,17 +37,26 @@ ActorContext::ActorContext(const StageSpec& spec, const StageInfo& info, std::ui
       executor_(executor),
       workers_(workers),
       completions_(completions),
+      live_(live),
       counters_(info.metrics.size()) {}
 
-std::uint64_t ActorContext::integer(std::string_view param) const {
-  return value_of(spec_, info_, param).integer;
+ParamValue ActorContext::value_of(std::string_view param) const {
+  if (live_ != nullptr) {
+    if (const LiveParameters::Cell* cell = live_->find(spec_.name, param)) return cell->get();
+  }
+  auto value = read_param(find_param(info_, param), effective_param(spec_, info_, param));
+  assert(value.is_ok() && "checked when the pipeline was parsed");
+  return value.is_ok() ? value.value() : ParamValue{};
 }
-double ActorContext::number(std::string_view param) const { return value_of(spec_, info_, param).number; }
-bool ActorContext::boolean(std::string_view param) const { return value_of(spec_, info_, param).boolean; }
+
+std::uint64_t ActorContext::integer(std::string_view param) const { return value_of(param).integer; }
+double ActorContext::number(std::string_view param) const { return value_of(param).number; }
+bool ActorContext::boolean(std::string_view param) const { return value_of(param).boolean; }
 std::string_view ActorContext::text(std::string_view param) const {
-  return effective_param(spec_, info_, param);
+  const ParamValue value = value_of(param);
+  return value.is_auto ? "auto" : value.text;
 }
-bool ActorContext::is_auto(std::string_view param) const { return value_of(spec_, info_, param).is_auto; }
+bool ActorContext::is_auto(std::string_view param) const { return value_of(param).is_auto; }
 
 Counter* ActorContext::counter(std::string_view metric) {
   for (std::size_t i = 0; i < info_.metrics.size(); ++i) {

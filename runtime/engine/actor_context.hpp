@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/engine/executor.hpp"
+#include "runtime/engine/live_parameters.hpp"
 #include "topology/expert_partition.hpp"
 #include "topology/pipeline_spec.hpp"
 
@@ -17,10 +18,10 @@ class Actor;
 class ActorContext final : public StageContext {
  public:
   // Everything passed must outlive the context. The spec was checked: parameters have valid texts.
-  // instance: index among the stages of its kind.
+  // instance: index among the stages of its kind. live: null when no parameter changes.
   ActorContext(const StageSpec& spec, const StageInfo& info, std::uint32_t instance, const Services& services,
                std::span<std::byte> memory, Executor& executor, std::uint32_t workers,
-               CompletionPort& completions);
+               CompletionPort& completions, const LiveParameters* live);
 
   std::string_view name() const override { return spec_.name; }
   const Services& services() const override { return services_; }
@@ -40,6 +41,7 @@ class ActorContext final : public StageContext {
   std::vector<std::pair<std::string, std::uint64_t>> metric_values() const;
 
  private:
+  ParamValue value_of(std::string_view param) const;
   void run_parallel(std::size_t tiles, void (*body)(void*, std::size_t), void* object) override {
     executor_.parallel(tiles, workers_, body, object);
   }
@@ -53,6 +55,7 @@ class ActorContext final : public StageContext {
   Executor& executor_;
   std::uint32_t workers_;
   CompletionPort& completions_;
+  const LiveParameters* live_;
   std::deque<Counter> counters_;  // by metric of StageInfo
 };
 

@@ -4,6 +4,7 @@
 
 #include "io/read/aligned_region.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/engine/live_parameters.hpp"
 #include "runtime/engine/pipeline.hpp"
 #include "runtime/memory/step_buffers.hpp"
 #include "stages/dense_weights.hpp"
@@ -57,6 +58,7 @@ struct Engine::State {
   AlignedRegion static_pool, kv_pool, step_pool, scratch_pool, slots;
   DenseWeights dense;
   std::uint32_t worker_slots = 0;
+  std::unique_ptr<LiveParameters> parameters;
 
   void log(std::string line) const {
     if (options.log) options.log(std::move(line));
@@ -100,6 +102,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model,
   state->options = std::move(options);
   state->own_registry = builtin_registry();
   state->registry = state->options.registry != nullptr ? state->options.registry : &state->own_registry;
+  state->parameters = std::make_unique<LiveParameters>(state->pipeline, state->registry->infos());
   COLIBRI_ASSIGN_OR_RETURN(state->kernels, choose_kernels(state->options.kernels));
   COLIBRI_ASSIGN_OR_RETURN(state->machine, read_machine());
   COLIBRI_ASSIGN_OR_RETURN(state->container, Container::open(model));
@@ -157,6 +160,7 @@ Result<RunReport> Engine::run(const Job& job) {
 
   Pipeline::Options options;
   options.machine = &state.machine;
+  options.live = state.parameters.get();
   options.stepped = job.stepped;
   options.inject_blocking = job.inject_blocking;
   COLIBRI_ASSIGN_OR_RETURN(std::unique_ptr<Pipeline> pipeline,
@@ -184,6 +188,10 @@ Result<RunReport> Engine::run(const Job& job) {
   pipeline->stop();
   COLIBRI_RETURN_IF_ERROR(pipeline->status());
   return state.report(*pipeline, wall_seconds);
+}
+
+Status Engine::set_parameter(std::string_view path, std::string_view value) {
+  return state_->parameters->set(path, value);
 }
 
 const ModelSpec& Engine::spec() const noexcept { return state_->container->spec(); }

@@ -121,7 +121,7 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
     const std::uint32_t workers = std::min(stage.workers.value_or(threads), threads);
     member.context = std::make_unique<ActorContext>(stage, *kind->info, instances[stage.kind]++, services,
                                                     scratch.subspan(used, stage_bytes[i]), *member.executor,
-                                                    workers, member.actor->completion_port());
+                                                    workers, member.actor->completion_port(), options.live);
     used += stage_bytes[i];
     member.actor->on_ended([this] { actor_ended(); });
     member.actor->on_failure([this](Status status) { fail(std::move(status)); });

@@ -33,6 +33,8 @@ class Pipeline {
  public:
   struct Options {
     const Machine* machine = nullptr;  // where stages may be placed; not used when stepped
+    // Values that may change while the pipeline runs; null: none does.
+    const LiveParameters* live = nullptr;
     // Not null: everything runs on the thread that calls wait, in this scheduler's order (tests).
     StepScheduler* stepped = nullptr;
     // Tests: asked before each call into a stage; true makes it act as if blocked.

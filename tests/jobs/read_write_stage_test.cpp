@@ -283,6 +283,23 @@ TEST(WriteStage, FlushesAtMostOnceInAnInterval) {
   EXPECT_EQ(fixture.sink.flushes, 1) << "the end never waits";
 }
 
+TEST(WriteStage, TheIntervalMayChangeWhileItRuns) {
+  WriteFixture fixture;
+  StageHarness stage(kWrite, fixture.services, {.params = {{"flush_seconds", "3600"}}});
+  const auto result = [&](std::uint64_t index) {
+    stage.send(0, outcome(index));
+    stage.resume();
+  };
+  result(0);
+  EXPECT_EQ(fixture.sink.flushes, 0);
+  stage.context.set("flush_seconds", "0");
+  stage.resume();
+  EXPECT_EQ(fixture.sink.flushes, 1) << "what waited for the old interval goes at once";
+  stage.context.set("flush_seconds", "3600");
+  for (std::uint64_t i = 1; i < 5; ++i) result(i);
+  EXPECT_EQ(fixture.sink.flushes, 1);
+}
+
 TEST(WriteStage, AFailedSinkFailsTheJobOnceAndDropsTheRest) {
   WriteFixture fixture;
   fixture.sink.fail_at = 1;

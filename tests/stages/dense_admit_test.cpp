@@ -330,6 +330,23 @@ TEST(DenseAdmit, TakesNoMoreRequestsThanMayWait) {
   EXPECT_EQ(bench.admit->count("waiting"), 2U);
 }
 
+TEST(DenseAdmit, HowManyMayWaitMayChangeWhileItRuns) {
+  Bench bench(4, 4, 1, 32, true, {.params = {{"waiting", "3"}}});
+  std::uint64_t sent = 0;
+  const auto send_until_full = [&] {
+    while (bench.send(prompt(sent++, 4, 2)) != Wait::memory && sent < 100) {
+    }
+    return bench.admit->count("waiting");
+  };
+  EXPECT_EQ(send_until_full(), 3U);
+  bench.admit->context.set("waiting", "8");
+  EXPECT_EQ(bench.admit->resume(), Wait::none);
+  EXPECT_EQ(send_until_full(), 8U);
+  bench.admit->context.set("waiting", "2");
+  EXPECT_EQ(bench.admit->resume(), Wait::memory) << "those that wait stay, no more are taken";
+  EXPECT_EQ(bench.admit->count("waiting"), 8U);
+}
+
 TEST(DenseAdmit, AFewRequestsThatMayWaitStillRun) {
   Bench bench(64, 8, 1, 32, true, {.params = {{"waiting", "2"}}});
   bench.send(prompt(0, 4, 2));

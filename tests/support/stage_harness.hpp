@@ -64,6 +64,13 @@ class HarnessContext final : public StageContext, public CompletionPort {
     return texts_.insert_or_assign(std::string(param), value(param)).first->second;
   }
   bool is_auto(std::string_view param) const override { return value(param) == "auto"; }
+  // As Engine::set_parameter does; only for parameters that may change while running.
+  void set(std::string_view param, std::string value) {
+    for (const ParamInfo& declared : info_.params) {
+      if (declared.name == param && !declared.while_running) throw std::logic_error("a parameter that never changes");
+    }
+    params_.insert_or_assign(std::string(param), std::move(value));
+  }
   std::span<std::byte> memory() override { return {memory_.get(), memory_bytes_}; }
   Counter* counter(std::string_view metric) override {
     const auto found = counters_.find(std::string(metric));

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "io/status.hpp"
 #include "runtime/memory/memory_plan.hpp"
@@ -66,6 +67,11 @@ class Engine {
   // Runs one job to its end; the report covers it also when some requests failed. Errors are failures of the
   // job as a whole (a sink that cannot write, a stage that cannot start). One job at a time.
   Result<RunReport> run(const Job& job);
+
+  // Changes a parameter of a stage: "stages.fetch.hints", "false". It holds from the stage's next use of it
+  // on, for a job that runs and for those that follow. Only parameters that StageInfo marks while_running
+  // (`colibri inspect KIND` shows them); the others are refused by name. Thread-safe, also from within a job.
+  Status set_parameter(std::string_view path, std::string_view value);
 
   const ModelSpec& spec() const noexcept;
   const Container& container() const noexcept;

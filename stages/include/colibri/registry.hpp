@@ -37,7 +37,7 @@ struct StageKind {
 
 class Registry {
  public:
-  // Fails when the kind's name is taken.
+  // Fails when the kind's name is taken, or a parameter is a text that may change while running.
   Status add(const StageKind& kind);
   const StageKind* find(std::string_view kind) const noexcept;
   const std::vector<StageKind>& kinds() const noexcept { return kinds_; }

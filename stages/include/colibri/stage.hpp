@@ -108,7 +108,8 @@ class StageContext {
   // paths.
   virtual bool owns(std::uint32_t expert) const = 0;
 
-  // Effective parameters, already checked against StageInfo; asking for an undeclared one is a bug.
+  // Effective parameters, already checked against StageInfo; asking for an undeclared one is a bug. One that
+  // is marked while_running may be another the next time: ask at each use. The others never change.
   virtual std::uint64_t integer(std::string_view param) const = 0;  // integer, bytes
   virtual double number(std::string_view param) const = 0;
   virtual bool boolean(std::string_view param) const = 0;
