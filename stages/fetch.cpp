@@ -98,7 +98,6 @@ class Fetch final : public Stage {
     const auto owned = static_cast<std::uint32_t>(std::count(owned_.begin(), owned_.end(), 1));
     table_ =
         std::make_unique<SlotTable>(spec.num_moe_layers(), experts_, owned, share_.slots, share_.transit);
-    use_hints_ = context.boolean("hints");
     declare_counters(context);
 
     ReadBackendOptions options = fetch_read_options(context);
@@ -145,6 +144,7 @@ class Fetch final : public Stage {
 
   void stop() noexcept override {
     if (backend_ == nullptr) return;
+    ask_deadline();
     watch_.reset();
     if (!backend_->close(deadlines_.limit())) {
       // The kernel may still write into the slots: neither they nor the backend may be freed, ever.
@@ -285,9 +285,16 @@ class Fetch final : public Stage {
     waiters.clear();
   }
 
+  // It may be another than the last time.
+  void ask_deadline() {
+    deadlines_.set_limit(std::chrono::milliseconds(context_->integer("deadline_ms")));
+    if (watch_ != nullptr) watch_->set_period(deadlines_.limit() / kTicksPerDeadline);
+  }
+
   // Fails the demands of reads past their deadline.
   void check_deadlines(Emitter& out) {
     watch_->tick_taken();
+    ask_deadline();
     for (std::uint32_t index = 0; index < table_->size() && !deadlines_.nothing_else_in_flight(); ++index) {
       if (table_->slot(index).state != SlotTable::State::reading || !deadlines_.expire(index)) continue;
       failed_reads_->add(1);
@@ -352,7 +359,11 @@ class Fetch final : public Stage {
   }
 
   void hinted(HintBatch& batch, Emitter& out) {
-    for (std::uint32_t i = 0; use_hints_ && i < batch.target_count; ++i) take_hints(batch, batch.targets[i]);
+    if (context_->boolean("hints")) {
+      for (std::uint32_t i = 0; i < batch.target_count; ++i) take_hints(batch, batch.targets[i]);
+    } else {
+      hints_.drop([](std::uint64_t) { return true; });  // those taken before, too
+    }
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
   }
 
@@ -453,8 +464,7 @@ class Fetch final : public Stage {
   const Services* services_ = nullptr;
   SlotShare share_;
   std::uint32_t experts_ = 0;
-  std::vector<std::uint8_t> owned_;  // [experts] whether they are this fetch's
-  bool use_hints_ = true;
+  std::vector<std::uint8_t> owned_;        // [experts] whether they are this fetch's
   std::vector<std::uint32_t> moe_layers_;  // [ordinals] layer index
   std::unique_ptr<SlotTable> table_;
   std::unique_ptr<ReadBackend> backend_;

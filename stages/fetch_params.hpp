@@ -22,7 +22,7 @@ inline constexpr ParamInfo kFetchParams[] = {
      .help = "O_DIRECT; auto: on where the file system takes it"},
     {.name = "lanes",
      .type = ParamType::integer,
-     .unit = "",
+     .unit = "reads",
      .default_value = "auto",
      .minimum = 1,
      .maximum = 256,
@@ -44,6 +44,7 @@ inline constexpr ParamInfo kFetchParams[] = {
      .type = ParamType::boolean,
      .unit = "",
      .default_value = "true",
+     .while_running = true,
      .help = "reads ahead what the predictor names; false: demands only"},
     {.name = "deadline_ms",
      .type = ParamType::integer,
@@ -51,6 +52,7 @@ inline constexpr ParamInfo kFetchParams[] = {
      .default_value = "30000",
      .minimum = 10,
      .maximum = 86'400'000,
+     .while_running = true,
      .help =
          "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
 };

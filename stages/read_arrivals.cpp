@@ -1,5 +1,6 @@
 #include "stages/read_arrivals.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace colibri {
@@ -26,7 +27,7 @@ void ReadArrivals::close() {
 }
 
 ReadWatch::ReadWatch(std::shared_ptr<ReadArrivals> arrivals, std::chrono::milliseconds period)
-    : arrivals_(std::move(arrivals)), thread_([this, period] { run(period); }) {}
+    : arrivals_(std::move(arrivals)), period_(period), thread_([this] { run(); }) {}
 
 ReadWatch::~ReadWatch() {
   {
@@ -37,9 +38,10 @@ ReadWatch::~ReadWatch() {
   thread_.join();
 }
 
-void ReadWatch::run(std::chrono::milliseconds period) {
+void ReadWatch::run() {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, period, [this] { return stopping_; })) {
+  const auto period = [this] { return std::min(period_.load(std::memory_order_relaxed), kLongestPeriod); };
+  while (!stopped_.wait_for(lock, period(), [this] { return stopping_; })) {
     if (!active_.load(std::memory_order_relaxed)) continue;
     // At most one tick in the queue, whose size counts on it.
     if (!outstanding_.exchange(true, std::memory_order_relaxed)) arrivals_->post({.first = ReadArrivals::kTick});

@@ -51,18 +51,23 @@ class ReadArrivals {
 // Ticks every `period` while told that reads are in flight. Stops with its destruction.
 class ReadWatch {
  public:
+  // A longer period is cut to this, so that a new one is heard of soon.
+  static constexpr std::chrono::milliseconds kLongestPeriod{1000};
+
   // Throws std::system_error when no thread can be had.
   ReadWatch(std::shared_ptr<ReadArrivals> arrivals, std::chrono::milliseconds period);
   ~ReadWatch();
 
   void reads_in_flight(bool any) noexcept { active_.store(any, std::memory_order_relaxed); }
+  void set_period(std::chrono::milliseconds period) noexcept { period_.store(period, std::memory_order_relaxed); }
   // The stage has handled the last tick; another one may come.
   void tick_taken() noexcept { outstanding_.store(false, std::memory_order_relaxed); }
 
  private:
-  void run(std::chrono::milliseconds period);
+  void run();
 
   std::shared_ptr<ReadArrivals> arrivals_;
+  std::atomic<std::chrono::milliseconds> period_;
   std::atomic<bool> active_{false};
   std::atomic<bool> outstanding_{false};
   std::mutex mutex_;

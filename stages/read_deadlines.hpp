@@ -19,6 +19,7 @@ class ReadDeadlines {
       : limit_(limit), submitted_(slots), overdue_(slots) {}
 
   std::chrono::milliseconds limit() const noexcept { return limit_; }
+  void set_limit(std::chrono::milliseconds limit) noexcept { limit_ = limit; }
   void submitted(std::uint32_t slot) noexcept {
     submitted_[slot] = Clock::now();
     ++in_flight_;

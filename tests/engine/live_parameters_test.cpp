@@ -89,6 +89,7 @@ TEST_F(LiveParametersTest, ManyThreadsMaySetWhileAJobRuns) {
   std::vector<std::thread> threads;
   for (const auto& [path, values] : std::vector<std::pair<std::string, std::vector<std::string>>>{
            {"stages.predict.method", {"none", "next_router", "sweep", "auto"}},
+           {"stages.fetch.hints", {"false", "true"}},
            {"stages.admit.waiting", {"1", "auto", "1000"}},
            {"stages.write.flush_seconds", {"0", "3600", "0.2"}}}) {
     threads.emplace_back([this, &done, path = path, values = values] {
@@ -146,6 +147,8 @@ TEST_F(LiveParametersTest, RefusesByNameWithWhatToDo) {
 TEST(LiveParameterKinds, AreAllTested) {
   const std::set<std::string> tested = {
       "admit.waiting",        // tests/stages/dense_admit_test.cpp
+      "fetch.deadline_ms",    // tests/stages/moe_fetch_test.cpp
+      "fetch.hints",          // tests/stages/moe_fetch_test.cpp
       "predict.method",       // above
       "write.flush_seconds",  // tests/jobs/read_write_stage_test.cpp
   };

@@ -179,6 +179,23 @@ TEST_F(FetchTest, ALandedHintIsAHit) {
   EXPECT_EQ(fetch->count("hits_total"), 1U);
 }
 
+TEST_F(FetchTest, HintsMayBeTurnedOffAndOnWhileItRuns) {
+  open({.slots = 8, .transit = 8}, {{.kind = FaultKind::hang, .first = 1}});
+  Step& step = job->begin_step(0, 4);
+  hint(step, 1, {5});
+  ASSERT_TRUE(plan->wait_until_hanging(1, kLong));
+  EXPECT_EQ(fetch->count("hint_reads_total"), 1U);
+  fetch->context.set("hints", "false");
+  hint(step, 1, {6, 7});
+  plan->release();
+  ASSERT_TRUE(pump());
+  EXPECT_EQ(fetch->count("hint_reads_total"), 1U);
+  fetch->context.set("hints", "true");
+  hint(step, 1, {8});
+  ASSERT_TRUE(pump());
+  EXPECT_EQ(plan->offsets_started(), (std::vector<std::uint64_t>{offset(1, 5), offset(1, 8)}));
+}
+
 TEST_F(FetchTest, ARecordInFlightIsNotReadAgain) {
   open({.in_flight = 2, .slots = 8, .transit = 8}, {{.kind = FaultKind::hang, .first = 1}});
   Visit& first = job->begin_visit(job->begin_step(0, 4), 0, 1);
@@ -349,6 +366,19 @@ TEST_F(FetchTest, AReadPastItsDeadlineFailsItsDemandsAndKeepsItsSlot) {
   expect_record(delivered[4], 0);
   expect_record(delivered[5], 0);
   EXPECT_NE(delivered[4].slot, delivered[5].slot);
+}
+
+// The drive hangs under a deadline of a day; a shorter one ends the wait.
+TEST_F(FetchTest, TheDeadlineMayChangeWhileAReadHangs) {
+  open({.slots = 2, .transit = 2}, {{.kind = FaultKind::hang, .first = 1, .count = 1}},
+       {{"deadline_ms", "86400000"}});
+  Visit& visit = job->begin_visit(job->begin_step(0, 4), 0, 0);
+  demand(visit, {4}, true);
+  ASSERT_TRUE(plan->wait_until_hanging(1, kLong));
+  fetch->context.set("deadline_ms", "40");
+  pump_until_delivered(1);
+  EXPECT_EQ(delivered[0].error.code(), ErrorCode::timeout);
+  EXPECT_NE(delivered[0].error.to_string().find("in 40 ms"), std::string::npos) << delivered[0].error.to_string();
 }
 
 TEST_F(FetchTest, WithEverySlotBehindAHangingReadDemandsFail) {
