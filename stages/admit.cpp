@@ -97,7 +97,7 @@ class Admit final : public Stage {
     if (message.port == kDone) {
       finish_step(*message.step());
     } else {
-      take(std::unique_ptr<Sequence>(message.sequence()), out);
+      take(message.take_sequence(), out);
     }
     return advance(out, /*inbox_empty=*/false);
   }

@@ -76,8 +76,7 @@ class Compute final : public Stage {
                             {.expert = spec_->num_experts, .slot = kNoSlot});
       }
     } else {
-      if (message.error != nullptr) {
-        const std::unique_ptr<Status> error(message.error);
+      if (const std::unique_ptr<Status> error = message.take_error()) {
         visit.expert_status[message.first] = *error;
       }
       active.ready.push_back({.expert = message.first, .slot = message.count, .record = message.data});

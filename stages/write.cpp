@@ -35,7 +35,7 @@ class Write final : public Stage {
   }
 
   Wait on_message(Message& message, Emitter&) override {
-    const std::unique_ptr<Outcome> outcome(message.outcome());
+    const std::unique_ptr<Outcome> outcome = message.take_outcome();
     if (!outcome->done) {
       if (!broken_) services_->sink->piece(outcome->result.index, outcome->piece);
       return Wait::none;

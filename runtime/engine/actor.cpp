@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -17,11 +19,21 @@ std::uint64_t now_ns() noexcept {
                                         .count());
 }
 
-// Messages that nobody will see any more: what belongs to its receiver goes with them.
-void discard(const Message& message) {
-  if (message.type == MessageType::request) delete message.sequence();
-  if (message.type == MessageType::outcome) delete message.outcome();
-  if (message.type == MessageType::expert) delete message.error;
+// What of a message belongs to its receiver; null when nothing does.
+const void* owned_by_receiver(const Message& message) noexcept {
+  switch (message.type) {
+    case MessageType::request:
+    case MessageType::outcome: return message.object;
+    case MessageType::expert: return message.error;
+    default: return nullptr;
+  }
+}
+
+// A message that nobody will see any more: what belongs to its receiver goes with it.
+void discard(Message message) {
+  if (message.type == MessageType::request) message.take_sequence();
+  if (message.type == MessageType::outcome) message.take_outcome();
+  if (message.type == MessageType::expert) message.take_error();
 }
 
 }  // namespace
@@ -47,15 +59,22 @@ void Actor::run() {
   static_cast<void>(scheduled_.load(std::memory_order_acquire));
   scheduled_.exchange(false, std::memory_order_seq_cst);
   const std::uint32_t turn = turn_.load(std::memory_order_acquire);
+  // Woken by a thread of its own before all stages have started: it is woken again when they have.
+  if (phase_ != nullptr && phase_->load(std::memory_order_seq_cst) == RunPhase::starting) return;
+  const std::uint64_t begin = now_ns();
   if (accounted_ != Wait::none) {
-    Counter& blocked = metrics_.blocked_ns[static_cast<std::size_t>(accounted_)];
-    blocked.add(now_ns() - accounted_since_);
+    metrics_.blocked_ns[static_cast<std::size_t>(accounted_)].add(begin - accounted_since_);
     accounted_ = Wait::none;
   }
+  called_ns_ = 0;
   int calls = 0;
-  while (!ended() && calls < kCallsPerRun && step()) ++calls;
+  while (!ended() && !aborted() && calls < kCallsPerRun && step()) ++calls;
+  if (aborted() && !ended()) leave();
   if (ended()) discard_inputs();
   const bool more = !ended() && calls == kCallsPerRun;
+  const std::uint64_t end = now_ns();
+  accounted_since_ = end;
+  metrics_.hop_ns.add(end - begin - std::min(called_ns_, end - begin));
   turn_.store(turn + 1, std::memory_order_release);
   if (more) wake(false);
 }
@@ -67,10 +86,10 @@ bool Actor::step() {
     return false;
   }
   if (!outputs_have_room()) {
-    set_blocked(Wait::output_space);
+    accounted_ = Wait::output_space;
     return false;
   }
-  if (blocked_ == Wait::output_space) {
+  if (resume_due_ || blocked_ == Wait::output_space) {
     call_resume();
     return true;
   }
@@ -82,14 +101,14 @@ bool Actor::step() {
     return true;
   }
   if (blocked_ != Wait::none) {
-    set_blocked(blocked_);
+    accounted_ = blocked_;
     return false;
   }
   if (info_.source && !end_requested_) {
     call_resume();
     // Having nothing more is said with Wait::input: then only a post changes that.
     if (!std::exchange(batch_open_, false) || end_requested_) return true;
-    set_blocked(Wait::input);
+    accounted_ = Wait::input;
     return false;
   }
   if (batch_open_) {
@@ -102,16 +121,10 @@ bool Actor::step() {
     return false;
   }
   if (!info_.source && inputs_ended && !end_of_input_called_) {
-    end_of_input_called_ = true;
-    stage_->end_of_input(*this);
-    // Stages on a cycle end when they say so; all others with their inputs.
-    bool feeds_back = false;
-    for (const PortInfo& port : info_.inputs)
-      feeds_back |= port.feedback && port.type == MessageType::step_done;
-    if (!feeds_back) end_requested_ = true;
+    call_end_of_input();
     return true;
   }
-  set_blocked(Wait::input);
+  accounted_ = Wait::input;
   return false;
 }
 
@@ -133,8 +146,9 @@ bool Actor::next_message(Message& message) {
     message.port = kCompletionPort;
     return true;
   }
-  const std::size_t ports =
-      blocked_ == Wait::none ? inputs_.size() : std::min<std::size_t>(blocked_port_, inputs_.size());
+  std::size_t ports = inputs_.size();
+  if (blocked_ == Wait::device) ports = 0;
+  if (blocked_ == Wait::memory) ports = std::min<std::size_t>(blocked_port_, ports);
   for (std::uint32_t port = 0; port < ports; ++port) {
     if (take_from(port, message)) return true;
   }
@@ -172,42 +186,80 @@ void Actor::deliver(Message& message) {
   const std::uint64_t begin = now_ns();
   if (message.sent_ns != 0 && begin > message.sent_ns) metrics_.queue.add(begin - message.sent_ns);
   const std::uint8_t port = message.port;
-  const bool was_blocked = blocked_ != Wait::none;
-  const Wait wait = stage_->on_message(message, *this);
-  const std::uint64_t spent = now_ns() - begin;
-  metrics_.service.add(spent);
-  metrics_.busy_ns.add(spent);
-  metrics_.calls.add(1);
+  Wait wait = Wait::none;
+  delivered_ = &message;
+  passed_on_ = false;
+  const bool returned = guarded("on_message", [&] { wait = stage_->on_message(message, *this); });
+  delivered_ = nullptr;
+  account_call(begin);
   metrics_.items.add(1);
-  if (was_blocked) {
-    // A message of a port that is still served may have cleared the reason.
+  metrics_.messages.add(1);
+  if (!returned) {
+    if (!passed_on_) discard(message);
+  } else if (blocked_ != Wait::none) {
+    // The message may have cleared the reason. Resume is a call of its own: outputs need room for it.
     batch_open_ |= wait == Wait::input;
-    call_resume();
-    return;
+    resume_due_ = true;
+  } else {
+    after_call(wait, port);
   }
-  after_call(wait, port);
 }
 
 void Actor::call_resume() {
   const std::uint64_t begin = now_ns();
-  const std::uint32_t port = blocked_port_;
-  const Wait wait = stage_->resume(*this);
+  resume_due_ = false;
+  Wait wait = Wait::none;
+  guarded("resume", [&] { wait = stage_->resume(*this); });
+  account_call(begin);
+  after_call(wait, static_cast<std::uint8_t>(blocked_port_));
+}
+
+void Actor::call_end_of_input() {
+  const std::uint64_t begin = now_ns();
+  end_of_input_called_ = true;
+  guarded("end_of_input", [&] { stage_->end_of_input(*this); });
+  account_call(begin);
+  // Stages on a cycle end when they say so; all others with their inputs.
+  const bool feeds_back = std::any_of(info_.inputs.begin(), info_.inputs.end(), [](const PortInfo& port) {
+    return port.feedback && port.type == MessageType::step_done;
+  });
+  if (!feeds_back) end_requested_ = true;
+}
+
+// False when the stage threw; the pipeline has then been told.
+template <class Call>
+bool Actor::guarded(std::string_view function, Call&& call) {
+  emit_ns_ = 0;
+  try {
+    call();
+    return true;
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::out_of_memory, "no memory in " + std::string(function) + "; lower the memory settings");
+  } catch (const std::exception& error) {
+    fail(ErrorCode::internal, "exception in " + std::string(function) + ": " + error.what());
+  } catch (...) {
+    fail(ErrorCode::internal, "exception in " + std::string(function) + " that is no std::exception");
+  }
+  return false;
+}
+
+void Actor::account_call(std::uint64_t begin) {
   const std::uint64_t spent = now_ns() - begin;
-  metrics_.service.add(spent);
-  metrics_.busy_ns.add(spent);
+  const std::uint64_t in_stage = spent - std::min(emit_ns_, spent);
+  called_ns_ += in_stage;
+  metrics_.service.add(in_stage);
+  metrics_.busy_ns.add(in_stage);
   metrics_.calls.add(1);
-  after_call(wait, static_cast<std::uint8_t>(port));
+}
+
+void Actor::fail(ErrorCode code, std::string what) {
+  if (on_failure_) on_failure_(Status(code, std::move(what)).at("stage " + name_));
 }
 
 void Actor::after_call(Wait wait, std::uint8_t port) {
   blocked_ = wait == Wait::input ? Wait::none : wait;
   if (wait == Wait::input) batch_open_ = true;
   if (blocked_ != Wait::none) blocked_port_ = port == kCompletionPort ? 0 : port;
-}
-
-void Actor::set_blocked(Wait wait) {
-  accounted_ = wait;
-  accounted_since_ = now_ns();
 }
 
 void Actor::finish() {
@@ -217,6 +269,10 @@ void Actor::finish() {
       edge->consumer->wake(edge->crosses_placements);
     }
   }
+  leave();
+}
+
+void Actor::leave() {
   ended_.store(true, std::memory_order_release);
   if (on_ended_) on_ended_();
 }
@@ -241,45 +297,53 @@ void Actor::emit(std::uint32_t output_port, const Message& message) {
 }
 
 void Actor::emit_to(std::uint32_t output_port, std::uint32_t owner, const Message& message) {
+  if (delivered_ != nullptr && owned_by_receiver(message) == owned_by_receiver(*delivered_))
+    passed_on_ = true;
+  if (output_port >= outputs_.size() || message.type != info_.outputs[output_port].type) {
+    return refuse(message, "sent a message of type " + std::string(message_type_name(message.type)) +
+                               " on output " + std::to_string(output_port) +
+                               ", which its StageInfo does not declare");
+  }
   const Output& output = outputs_[output_port];
-  if (output.edges.empty()) return;
+  if (output.edges.empty()) return discard(message);
   if (owner < output.edges.size()) return send(*output.edges[owner], message);
   // The partitions were checked when the model was opened: the stage names no expert of its own.
-  if (on_failure_) {
-    on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent on output " +
-                                                std::string(info_.outputs[output_port].name) +
-                                                " to an owner that it does not have; please report this"));
-  }
+  refuse(message, "sent on output " + std::string(info_.outputs[output_port].name) +
+                      " to an owner that it does not have");
 }
 
 void Actor::send(Edge& edge, const Message& message) {
   Message sent = message;
   sent.sent_ns = now_ns();
   if (!edge.push(sent)) {
-    if (on_failure_) {
-      on_failure_(Status(ErrorCode::internal, "stage " + name_ + " sent more than edge " + edge.name +
-                                                  " holds (" + std::to_string(edge.capacity()) +
-                                                  "); please report this"));
-    }
-    return;
+    return refuse(message, "sent more than edge " + edge.name + " holds (" + std::to_string(edge.capacity()) +
+                               "); correct max_emits of its StageInfo, or look at Emitter::room");
   }
   if (info_.source) metrics_.items.add(1);  // a source is sent nothing: its items are what it sends
   edge.consumer->wake(edge.crosses_placements);
+  emit_ns_ += now_ns() - sent.sent_ns;
+}
+
+// A message that breaks a promise of the contract: the pipeline aborts.
+void Actor::refuse(const Message& message, std::string what) {
+  discard(message);
+  fail(ErrorCode::internal, std::move(what));
 }
 
 std::uint32_t Actor::room(std::uint32_t output_port) const {
+  if (output_port >= outputs_.size() || outputs_[output_port].edges.empty()) return 0;
   const std::vector<Edge*>& edges = outputs_[output_port].edges;
-  if (edges.empty()) return 0;
   std::uint32_t least = edges[0]->room();
   for (std::size_t i = 1; i < edges.size(); ++i) least = std::min(least, edges[i]->room());
   return least;
 }
 
 std::uint32_t Actor::owners(std::uint32_t output_port) const {
-  return static_cast<std::uint32_t>(outputs_[output_port].edges.size());
+  return output_port < outputs_.size() ? static_cast<std::uint32_t>(outputs_[output_port].edges.size()) : 0;
 }
 
 std::uint32_t Actor::owner(std::uint32_t output_port, std::uint32_t expert) const {
+  if (output_port >= outputs_.size()) return kNoOwner;
   const std::vector<std::uint16_t>& owners = outputs_[output_port].owners;
   if (owners.empty()) return 0;
   return expert < owners.size() ? owners[expert] : kNoOwner;

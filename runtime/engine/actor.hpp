@@ -3,7 +3,8 @@
 // The executor calls run() after a wake; at most one wake is outstanding (a flag, cleared
 // before the inbox is looked at again). run() delivers messages in the order of priority of
 // the input ports, keeps the promises of the stage contract (room on every output before a
-// call, one call at a time) and accounts where the time goes.
+// call, one call at a time) and accounts where the time goes. Exceptions of the stage end here:
+// they are told to the pipeline, which aborts.
 #pragma once
 
 #include <array>
@@ -22,12 +23,18 @@
 
 namespace colibri {
 
+// Where a pipeline is; all its actors look at it before each call. Starting: nothing is delivered yet.
+// Aborted: nothing is delivered any more, every actor ends at its next run and drops what it is sent.
+enum class RunPhase : std::uint8_t { starting, running, aborted };
+
 class Actor final : private Emitter, private CompletionPort {
  public:
   struct Metrics {
-    Counter items;  // messages handled; of a source: messages sent
+    Counter items;     // messages handled; of a source: messages sent
+    Counter messages;  // delivered, from edges and through the completion port
     Counter calls;
-    Counter busy_ns;
+    Counter busy_ns;  // in the stage, without its emits
+    Counter hop_ns;   // in runs and not in the stage: taking messages, sending them, waking
     std::array<Counter, kWaitReasons> blocked_ns;  // by Wait
     Histogram service;                             // of one call
     Histogram queue;                               // from emit to delivery
@@ -47,8 +54,10 @@ class Actor final : private Emitter, private CompletionPort {
   static constexpr std::uint16_t kNoOwner = 0xffff;
   // Called once when the actor will never emit again.
   void on_ended(std::function<void()> ended) { on_ended_ = std::move(ended); }
-  // A broken promise (an emit without room): ends the job with an error.
+  // A broken promise (an emit without room) or an exception: the pipeline is to abort with this error.
   void on_failure(std::function<void(Status)> failed) { on_failure_ = std::move(failed); }
+  // The phase of the pipeline, which outlives the actor; without one, always running.
+  void follow(const std::atomic<RunPhase>& phase) { phase_ = &phase; }
   // Tests: called before each delivery; true makes the actor act as if blocked, until the next wake.
   void inject_blocking(std::function<bool()> blocked) { inject_blocking_ = std::move(blocked); }
 
@@ -86,6 +95,9 @@ class Actor final : private Emitter, private CompletionPort {
     std::vector<std::uint16_t> owners;  // [num_experts] index of an edge; empty: there is at most one
   };
 
+  bool aborted() const noexcept {
+    return phase_ != nullptr && phase_->load(std::memory_order_acquire) == RunPhase::aborted;
+  }
   bool step();
   bool outputs_have_room();
   void send(Edge& edge, const Message& message);
@@ -94,9 +106,15 @@ class Actor final : private Emitter, private CompletionPort {
   bool inputs_ended() const;
   void deliver(Message& message);
   void call_resume();
+  void call_end_of_input();
+  template <class Call>
+  bool guarded(std::string_view function, Call&& call);
+  void account_call(std::uint64_t begin);
   void after_call(Wait wait, std::uint8_t port);
   void finish();
-  void set_blocked(Wait wait);
+  void leave();
+  void refuse(const Message& message, std::string what);
+  void fail(ErrorCode code, std::string what);
 
   const std::string name_;
   const StageInfo& info_;
@@ -108,13 +126,19 @@ class Actor final : private Emitter, private CompletionPort {
   boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
   std::atomic<bool> scheduled_{false};
   std::atomic<std::uint32_t> turn_{0};  // orders one run after the other for memory
-  Wait blocked_ = Wait::none;           // what the stage answered last
-  std::uint32_t blocked_port_ = 0;      // ports below it are still served
-  bool batch_open_ = false;             // the stage wants to be resumed when the inbox is empty
+  const std::atomic<RunPhase>* phase_ = nullptr;
+  Wait blocked_ = Wait::none;       // what the stage answered last
+  std::uint32_t blocked_port_ = 0;  // the port that it answered for
+  bool resume_due_ = false;         // a delivery may have cleared the reason
+  bool batch_open_ = false;         // the stage wants to be resumed when the inbox is empty
   bool end_requested_ = false;
   bool end_of_input_called_ = false;
   std::atomic<bool> ended_{false};
-  Wait accounted_ = Wait::none;  // reason of the blocked time that is running
+  Message* delivered_ = nullptr;  // the message that the stage is being called with
+  bool passed_on_ = false;        // what belongs to its receiver was sent on in this call
+  std::uint64_t called_ns_ = 0;   // of this run, in the stage without its emits
+  std::uint64_t emit_ns_ = 0;     // of this call
+  Wait accounted_ = Wait::none;   // reason of the blocked time that is running
   std::uint64_t accounted_since_ = 0;
   std::function<void()> on_ended_;
   std::function<void(Status)> on_failure_;

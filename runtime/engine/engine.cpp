@@ -1,5 +1,9 @@
 #include <chrono>
 #include <colibri/engine.hpp>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <new>
 #include <utility>
 
 #include "io/read/aligned_region.hpp"
@@ -43,6 +47,20 @@ void sum_up(RunReport& report) {
   }
 }
 
+Status cancelled_status() { return {ErrorCode::cancelled, "the job was cancelled"}; }
+
+// No exception leaves the library: functions of the host and the allocator may throw.
+template <class Work>
+auto contained(Work&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorCode::out_of_memory, "the system has no memory left; lower the memory settings");
+  } catch (const std::exception& error) {
+    return Status(ErrorCode::internal, std::string("exception outside of stages: ") + error.what());
+  }
+}
+
 }  // namespace
 
 struct Engine::State {
@@ -60,9 +78,24 @@ struct Engine::State {
   std::uint32_t worker_slots = 0;
   std::unique_ptr<LiveParameters> parameters;
 
+  std::mutex mutex;  // of what follows, by which other threads end a job
+  std::condition_variable job_ended;
+  bool job_runs = false;
+  bool cancelled = false;       // the running job
+  bool closing = false;         // the engine goes
+  Pipeline* running = nullptr;  // of the running job, from its building to its end
+
   void log(std::string line) const {
     if (options.log) options.log(std::move(line));
   }
+  void cancel();
+  void close();
+  Status begin_job();
+  void end_job();
+  struct Registration;
+  void set_running(Pipeline* pipeline);
+  Status open(const std::filesystem::path& model);
+  static Result<RunReport> run(State& state, const Job& job);
   Status allocate();
   RunReport report(const Pipeline& running, double wall_seconds) const;
 };
@@ -81,6 +114,50 @@ Status Engine::State::allocate() {
   return make(slots, plan.slots * plan.slot_bytes);
 }
 
+// Lets cancel reach the pipeline of the running job while it lives.
+struct Engine::State::Registration {
+  Registration(State& state, Pipeline& pipeline) : state(state) { state.set_running(&pipeline); }
+  ~Registration() { state.set_running(nullptr); }
+  State& state;
+};
+
+void Engine::State::cancel() {
+  const std::lock_guard lock(mutex);
+  cancelled = job_runs;
+  if (running != nullptr) running->abort(cancelled_status());
+}
+
+void Engine::State::close() {
+  cancel();
+  std::unique_lock lock(mutex);
+  closing = true;
+  job_ended.wait(lock, [this] { return !job_runs; });
+}
+
+Status Engine::State::begin_job() {
+  const std::lock_guard lock(mutex);
+  if (job_runs) {
+    return {ErrorCode::invalid_input,
+            "a job runs on this engine already; wait for its end, or open the model a second time"};
+  }
+  if (closing) return cancelled_status();
+  job_runs = true;
+  cancelled = false;
+  return {};
+}
+
+void Engine::State::end_job() {
+  const std::lock_guard lock(mutex);
+  job_runs = false;
+  job_ended.notify_all();
+}
+
+void Engine::State::set_running(Pipeline* pipeline) {
+  const std::lock_guard lock(mutex);
+  running = pipeline;
+  if (running != nullptr && cancelled) running->abort(cancelled_status());
+}
+
 RunReport Engine::State::report(const Pipeline& running, double wall_seconds) const {
   RunReport report;
   report.wall_seconds = wall_seconds;
@@ -93,36 +170,48 @@ RunReport Engine::State::report(const Pipeline& running, double wall_seconds) co
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Engine::~Engine() = default;
+Engine::~Engine() { state_->close(); }
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model, PipelineSpec pipeline,
                                              EngineOptions options) {
-  auto state = std::make_unique<State>();
-  state->pipeline = std::move(pipeline);
-  state->options = std::move(options);
-  state->own_registry = builtin_registry();
-  state->registry = state->options.registry != nullptr ? state->options.registry : &state->own_registry;
-  state->parameters = std::make_unique<LiveParameters>(state->pipeline, state->registry->infos());
-  COLIBRI_ASSIGN_OR_RETURN(state->kernels, choose_kernels(state->options.kernels));
-  COLIBRI_ASSIGN_OR_RETURN(state->machine, read_machine());
-  COLIBRI_ASSIGN_OR_RETURN(state->container, Container::open(model));
-  if (const std::filesystem::path path = state->container->tokenizer_path(); !path.empty()) {
-    COLIBRI_ASSIGN_OR_RETURN(state->tokenizer, Tokenizer::load(path));
+  return contained([&]() -> Result<std::unique_ptr<Engine>> {
+    auto state = std::make_unique<State>();
+    state->pipeline = std::move(pipeline);
+    state->options = std::move(options);
+    COLIBRI_RETURN_IF_ERROR(state->open(model));
+    return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  });
+}
+
+Status Engine::State::open(const std::filesystem::path& model) {
+  own_registry = builtin_registry();
+  registry = options.registry != nullptr ? options.registry : &own_registry;
+  parameters = std::make_unique<LiveParameters>(pipeline, registry->infos());
+  COLIBRI_ASSIGN_OR_RETURN(kernels, choose_kernels(options.kernels));
+  COLIBRI_ASSIGN_OR_RETURN(machine, read_machine());
+  COLIBRI_ASSIGN_OR_RETURN(container, Container::open(model));
+  if (const std::filesystem::path path = container->tokenizer_path(); !path.empty()) {
+    COLIBRI_ASSIGN_OR_RETURN(tokenizer, Tokenizer::load(path));
   }
-  COLIBRI_ASSIGN_OR_RETURN(state->plan, plan_memory(*state->container, state->pipeline, *state->registry,
-                                                    state->machine, resident_bytes()));
-  if (state->options.before_loading)
-    COLIBRI_RETURN_IF_ERROR(state->options.before_loading(*state->container));
-  COLIBRI_RETURN_IF_ERROR(state->allocate());
-  COLIBRI_RETURN_IF_ERROR(
-      state->container->read_dense(state->static_pool.bytes().first(state->container->dense_bytes())));
-  COLIBRI_ASSIGN_OR_RETURN(state->dense, bind_dense_weights(*state->container, state->static_pool.data()));
-  state->worker_slots = state->plan.inputs.threads;
-  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  COLIBRI_ASSIGN_OR_RETURN(plan, plan_memory(*container, pipeline, *registry, machine, resident_bytes()));
+  if (options.before_loading) COLIBRI_RETURN_IF_ERROR(options.before_loading(*container));
+  COLIBRI_RETURN_IF_ERROR(allocate());
+  COLIBRI_RETURN_IF_ERROR(container->read_dense(static_pool.bytes().first(container->dense_bytes())));
+  COLIBRI_ASSIGN_OR_RETURN(dense, bind_dense_weights(*container, static_pool.data()));
+  worker_slots = plan.inputs.threads;
+  return {};
 }
 
 Result<RunReport> Engine::run(const Job& job) {
-  State& state = *state_;
+  COLIBRI_RETURN_IF_ERROR(state_->begin_job());
+  auto report = contained([&] { return State::run(*state_, job); });
+  state_->end_job();
+  return report;
+}
+
+void Engine::cancel() { state_->cancel(); }
+
+Result<RunReport> Engine::State::run(State& state, const Job& job) {
   if (state.slots.data() == nullptr) {
     return Status(
         ErrorCode::io,
@@ -154,9 +243,9 @@ Result<RunReport> Engine::run(const Job& job) {
   services.leak_slots = [&state] { state.slots.leak(); };
   services.log = [&state](std::string line) { state.log(std::move(line)); };
   // The pipeline is built with the services, which tell stages how to end it.
-  Pipeline* running = nullptr;
-  services.fail_job = [&running](Status status) { running->fail(std::move(status)); };
-  services.stopping = [&running, &job] { return running->failed() || (job.stopping && job.stopping()); };
+  Pipeline* built = nullptr;
+  services.fail_job = [&built](Status status) { built->fail(std::move(status)); };
+  services.stopping = [&built, &job] { return built->failed() || (job.stopping && job.stopping()); };
 
   Pipeline::Options options;
   options.machine = &state.machine;
@@ -166,7 +255,8 @@ Result<RunReport> Engine::run(const Job& job) {
   COLIBRI_ASSIGN_OR_RETURN(std::unique_ptr<Pipeline> pipeline,
                            Pipeline::build(state.pipeline, *state.registry, services, state.plan.stage_bytes,
                                            state.scratch_pool.bytes(), options));
-  running = pipeline.get();
+  built = pipeline.get();
+  const Registration registration(state, *pipeline);
   if (job.stepped == nullptr) {
     state.worker_slots = pipeline->worker_slots();
     if (const std::size_t allowed = allowed_parallelism(); allowed < std::size_t{1} + state.worker_slots) {

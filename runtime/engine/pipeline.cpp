@@ -1,7 +1,9 @@
 #include "runtime/engine/pipeline.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "runtime/engine/step_scheduler.hpp"
@@ -24,6 +26,16 @@ std::vector<std::uint32_t> cpus_of(const StageSpec& stage, const Machine& machin
     if (node.index == *stage.numa_node) return node.cpus;
   }
   return {};
+}
+
+// A kind's constructor is code of its author: what it throws stays here.
+Result<std::unique_ptr<Stage>> create_stage(const StageKind& kind, const std::string& name) {
+  try {
+    return kind.create();
+  } catch (const std::exception& error) {
+    return Status(ErrorCode::internal, std::string("exception when it was made: ") + error.what())
+        .at("stage " + name);
+  }
 }
 
 }  // namespace
@@ -62,6 +74,11 @@ Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, cons
 }
 
 Pipeline::~Pipeline() {
+  // Before stop: what arrives while stages stop, such as the last reads, must not be delivered any more.
+  if (phase_ != RunPhase::starting && !all_ended()) {
+    abort({ErrorCode::cancelled, "the pipeline was given up before its end"});
+    wait();
+  }
   stop();
   wait_idle();  // nodes refer to actors: no task may run when these go
   placements_.clear();
@@ -114,8 +131,10 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
     // Reads outstanding, one post a source may wait for, and room to spare.
     const std::uint64_t completions =
         std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaxCapacity);
-    member.actor = std::make_unique<Actor>(stage.name, *kind->info, kind->create(), *member.executor,
+    COLIBRI_ASSIGN_OR_RETURN(std::unique_ptr<Stage> created, create_stage(*kind, stage.name));
+    member.actor = std::make_unique<Actor>(stage.name, *kind->info, std::move(created), *member.executor,
                                            static_cast<std::uint32_t>(completions));
+    member.actor->follow(phase_);
     const std::uint32_t threads =
         options.stepped != nullptr ? 4 : placements_[placement_of_stage_[i]]->spec().threads;
     const std::uint32_t workers = std::min(stage.workers.value_or(threads), threads);
@@ -124,7 +143,7 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
                                                     workers, member.actor->completion_port(), options.live);
     used += stage_bytes[i];
     member.actor->on_ended([this] { actor_ended(); });
-    member.actor->on_failure([this](Status status) { fail(std::move(status)); });
+    member.actor->on_failure([this](Status status) { abort(std::move(status)); });
     if (options.inject_blocking) member.actor->inject_blocking(options.inject_blocking);
     if (options.stepped == nullptr) placements_[placement_of_stage_[i]]->add(*member.actor);
     members_.push_back(std::move(member));
@@ -199,21 +218,36 @@ Status Pipeline::start() {
   for (Member& member : members_) {
     // Counted before the call: stop undoes also what a failed start has taken.
     ++started_;
-    if (Status status = member.actor->stage().start(*member.context); !status) {
-      stop();
-      return std::move(status).at("stage " + member.spec->name);
-    }
+    Status status = start_stage(member);
+    if (status.is_ok() && phase_ == RunPhase::starting) continue;
+    if (!status) abort(std::move(status));
+    wait();
+    stop();
+    return this->status();
   }
+  RunPhase starting = RunPhase::starting;
+  phase_.compare_exchange_strong(starting, RunPhase::running);
   for (Member& member : members_) member.actor->wake(true);
   return {};
 }
 
+Status Pipeline::start_stage(Member& member) {
+  Status status;
+  try {
+    status = member.actor->stage().start(*member.context);
+  } catch (const std::bad_alloc&) {
+    status = {ErrorCode::out_of_memory, "no memory at its start; lower the memory settings"};
+  } catch (const std::exception& error) {
+    status = {ErrorCode::internal, std::string("exception at its start: ") + error.what()};
+  } catch (...) {
+    status = {ErrorCode::internal, "exception at its start that is no std::exception"};
+  }
+  return status ? Status() : std::move(status).at("stage " + member.spec->name);
+}
+
 void Pipeline::wait() {
   if (stepped_ != nullptr) {
-    stepped_->run_until([this] {
-      const std::lock_guard lock(mutex_);
-      return ended_ == members_.size();
-    });
+    stepped_->run_until([this] { return all_ended(); });
     return;
   }
   std::unique_lock lock(mutex_);
@@ -223,6 +257,11 @@ void Pipeline::wait() {
 bool Pipeline::wait_for(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   return all_ended_.wait_for(lock, limit, [this] { return ended_ == members_.size(); });
+}
+
+bool Pipeline::all_ended() const {
+  const std::lock_guard lock(mutex_);
+  return ended_ == members_.size();
 }
 
 void Pipeline::actor_ended() {
@@ -235,6 +274,12 @@ void Pipeline::fail(Status status) {
   const std::lock_guard lock(mutex_);
   if (status_.is_ok()) status_ = std::move(status);
   failed_.store(true, std::memory_order_release);
+}
+
+void Pipeline::abort(Status status) {
+  fail(std::move(status));
+  phase_.store(RunPhase::aborted);
+  for (const Member& member : members_) member.actor->wake(true);
 }
 
 Status Pipeline::status() const {

@@ -46,7 +46,7 @@ class Pipeline {
                                                  const Services& services,
                                                  std::span<const std::uint64_t> stage_bytes,
                                                  std::span<std::byte> scratch, const Options& options);
-  ~Pipeline();  // stops
+  ~Pipeline();  // aborts when it still runs, waits and stops
 
   Status start();
   // Returns when every stage has ended. After `fail`, stages still end by themselves.
@@ -55,9 +55,13 @@ class Pipeline {
   bool wait_for(std::chrono::milliseconds limit);
   // Ends the job with an error as soon as stages allow; the first error counts. Thread-safe.
   void fail(Status status);
+  // Ends the job with an error without another call into any stage, except for stop: those that run now
+  // finish their call, messages on their way are dropped. The first error counts. Thread-safe, also during
+  // start.
+  void abort(Status status);
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   Status status() const;
-  // Stops all stages in reverse order; called once all have ended, or after a failed start.
+  // Stops the started stages in reverse order; called once all have ended, or after a failed start.
   void stop() noexcept;
 
   // Snapshot of all stages. Exact after wait.
@@ -83,6 +87,8 @@ class Pipeline {
   Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
   void share_out_experts(std::uint32_t num_experts);
   Member* find(std::string_view name) noexcept;
+  Status start_stage(Member& member);
+  bool all_ended() const;
   void actor_ended();
   void wait_idle() noexcept;
 
@@ -96,6 +102,7 @@ class Pipeline {
   mutable std::mutex mutex_;
   std::condition_variable all_ended_;
   std::size_t ended_ = 0;
+  std::atomic<RunPhase> phase_{RunPhase::starting};
   std::atomic<bool> failed_{false};
   Status status_;
 };

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -58,11 +59,19 @@ struct TileJob {
   void* object;
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> done{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error{};  // of the tile that failed first
 
-  void run() {
+  // Exceptions stay out of the scheduler, which would cancel more than these tiles.
+  void run() noexcept {
     for (std::size_t tile = next.fetch_add(1, std::memory_order_acq_rel); tile < tiles;
          tile = next.fetch_add(1, std::memory_order_acq_rel)) {
-      body(object, tile);
+      if (failed.load(std::memory_order_relaxed)) break;
+      try {
+        body(object, tile);
+      } catch (...) {
+        if (!failed.exchange(true, std::memory_order_acq_rel)) error = std::current_exception();
+      }
     }
     done.fetch_add(1, std::memory_order_acq_rel);
   }
@@ -155,6 +164,7 @@ void Placement::parallel(std::size_t tiles, std::size_t workers, void (*body)(vo
   tbb::this_task_arena::isolate(
       [&] { tbb::parallel_for(std::size_t{0}, runners, Runner(job), tbb::simple_partitioner()); });
   static_cast<void>(job.done.load(std::memory_order_acquire));
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 void Placement::wait_idle() {

@@ -1,8 +1,11 @@
 // Actors and edges: what the stage contract promises, call by call, and no wake-up lost between threads.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
+#include <functional>
 #include <set>
+#include <stdexcept>
 
 #include "runtime/engine/actor.hpp"
 #include "runtime/engine/pipeline.hpp"
@@ -45,6 +48,7 @@ class ScriptedStage final : public Stage {
   Status start(StageContext&) override { return {}; }
   Wait on_message(Message& message, Emitter& out) override {
     calls.push_back((message.port == kCompletionPort ? "c" : message.port == 0 ? "u" : "p") + std::to_string(message.first));
+    if (act) act(message, out);
     if (forward) out.emit(0, {.first = message.first});
     if (twice) out.emit(0, {.first = message.first});
     return message.port == 1 ? answer : Wait::none;
@@ -59,6 +63,7 @@ class ScriptedStage final : public Stage {
   std::vector<std::string> calls;
   Wait answer = Wait::none, resume_answer = Wait::none;
   bool forward = false, twice = false, forward_on_resume = false;
+  std::function<void(Message&, Emitter&)> act;  // in on_message
 };
 
 using Calls = std::vector<std::string>;
@@ -144,6 +149,96 @@ TEST_F(ActorTest, BlockedOnMemoryStillServesMoreUrgentPorts) {
   actor->completion_port().post({.first = 4});
   executor.run_all();
   EXPECT_EQ(stage->calls, (Calls{"p1", "u3", "resume", "c4", "resume", "p2"}));
+}
+
+TEST_F(ActorTest, WaitingForADeviceOnlyTheCompletionPortIsServed) {
+  stage->answer = stage->resume_answer = Wait::device;
+  send(plain, 1);
+  executor.run_all();
+  send(urgent, 2);
+  send(plain, 3);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1"}));
+  actor->completion_port().post({.first = 4});
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "c4", "resume"}));
+  EXPECT_GT(actor->metrics().blocked_ns[static_cast<std::size_t>(Wait::device)].get(), 0U);
+  stage->answer = stage->resume_answer = Wait::none;
+  actor->completion_port().post({.first = 5});
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "c4", "resume", "c5", "resume", "u2", "p3"}));
+}
+
+TEST_F(ActorTest, WaitingForAnExpertAllPortsAreServed) {
+  stage->answer = stage->resume_answer = Wait::expert;
+  send(plain, 1);
+  executor.run_all();
+  stage->answer = Wait::none;
+  send(plain, 2);
+  send(urgent, 3);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u3", "resume", "p2", "resume"}));
+  stage->resume_answer = Wait::none;
+  actor->completion_port().post({.first = 4});
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u3", "resume", "p2", "resume", "c4", "resume"}));
+}
+
+TEST_F(ActorTest, TheEndWaitsForAStageThatWaits) {
+  stage->answer = Wait::device;
+  send(plain, 1);
+  for (Edge* edge : {&urgent, &plain}) edge->end();
+  actor->wake(false);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1"}));
+  actor->completion_port().post({.first = 2});
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "c2", "resume", "end"}));
+  EXPECT_TRUE(actor->ended());
+}
+
+// A stage on a cycle of steps ends when it says so, and hears of the end of its input once.
+TEST_F(ActorTest, TheEndOfInputIsToldOnce) {
+  static constexpr PortInfo kPorts[] = {
+      {"done", MessageType::step_done, "steps that come back", true, false, true},
+      {"plain", MessageType::host, "other input"},
+  };
+  static constexpr StageInfo kCycling = {.kind = "cycling", .inputs = kPorts, .outputs = kOneOutput};
+  auto owned = std::make_unique<ScriptedStage>();
+  ScriptedStage& cycling = *owned;
+  Actor tested("cycling", kCycling, std::move(owned), executor, 8);
+  Edge back(2), in(2);
+  for (Edge* edge : {&back, &in}) edge->consumer = &tested;
+  back.producer = in.producer = &*producer;
+  tested.connect_input(0, back);
+  tested.connect_input(1, in);
+  in.end();
+  tested.wake(false);
+  executor.run_all();
+  ASSERT_TRUE(back.push({.type = MessageType::step_done, .first = 1}));
+  cycling.act = [](Message&, Emitter& sent) { sent.end(); };
+  tested.wake(false);
+  executor.run_all();
+  EXPECT_EQ(cycling.calls, (Calls{"end", "u1"}));
+  EXPECT_TRUE(tested.ended());
+}
+
+// A delivery to a stage that waits is two calls, and each of them may fill the output.
+TEST_F(ActorTest, ResumeAfterADeliveryWaitsForRoomToo) {
+  Status failure;
+  actor->on_failure([&failure](Status status) { failure = std::move(status); });
+  stage->answer = stage->resume_answer = Wait::memory;
+  send(plain, 1);
+  executor.run_all();
+  stage->forward = stage->forward_on_resume = true;
+  send(urgent, 2);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u2"}));
+  Message message;
+  ASSERT_TRUE(take(message));
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"p1", "u2", "resume"}));
+  EXPECT_TRUE(failure.is_ok()) << failure.to_string();
 }
 
 TEST_F(ActorTest, WantingInputIsResumedOnceWhenTheInboxIsEmpty) {
@@ -354,6 +449,95 @@ TEST_F(AddressedOutput, AMessageWithoutAnOwnerIsReportedAsABug) {
   send(1);
   EXPECT_EQ(failure.code(), ErrorCode::internal);
   EXPECT_EQ(first.level() + second.level(), 0U);
+}
+
+TEST_F(ActorTest, AnEmitThatTheStageDoesNotDeclareIsReportedAsABug) {
+  Status failure;
+  actor->on_failure([&failure](Status status) { failure = std::move(status); });
+  // A leak would be seen by the address sanitizer.
+  stage->act = [](Message&, Emitter& sent) { sent.emit(0, {.type = MessageType::outcome, .object = new Outcome}); };
+  send(plain, 1);
+  executor.run_all();
+  EXPECT_EQ(failure.to_string(),
+            "stage tested: sent a message of type outcome on output 0, which its StageInfo does not declare");
+  failure = {};
+  stage->act = [](Message&, Emitter& sent) { sent.emit(1, {}); };
+  send(plain, 2);
+  executor.run_all();
+  EXPECT_EQ(failure.code(), ErrorCode::internal);
+  EXPECT_EQ(out.level(), 0U);
+}
+
+TEST_F(ActorTest, WhatAStageThrowsIsToldAndNoCallFollows) {
+  std::atomic<RunPhase> phase = RunPhase::running;
+  actor->follow(phase);
+  Status failure;
+  bool ended = false;
+  actor->on_failure([&](Status status) {
+    failure = std::move(status);
+    phase = RunPhase::aborted;
+  });
+  actor->on_ended([&ended] { ended = true; });
+  stage->act = [](Message& message, Emitter&) {
+    // The message still owns its object; a leak or a second delete would be seen by the address sanitizer.
+    if (message.first == 2) throw std::runtime_error("thrown by a test");
+  };
+  send(plain, 1);
+  ASSERT_TRUE(plain.push({.type = MessageType::outcome, .first = 2, .object = new Outcome}));
+  ASSERT_TRUE(plain.push({.type = MessageType::request, .first = 3, .object = new Sequence}));
+  executor.run_all();
+  EXPECT_EQ(failure.to_string(), "stage tested: exception in on_message: thrown by a test");
+  EXPECT_EQ(stage->calls, (Calls{"p1", "p2"}));
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(plain.empty());
+  send(urgent, 4);
+  executor.run_all();
+  EXPECT_EQ(stage->calls.size(), 2U);
+  EXPECT_TRUE(urgent.empty());
+}
+
+// What a stage has taken or sent on before it throws is not freed a second time.
+TEST_F(ActorTest, AStageThatThrowsLateHasDisposedOfItsMessage) {
+  actor->on_failure([](const Status&) {});
+  stage->act = [](Message& message, Emitter&) {
+    const auto taken = message.take_outcome();
+    throw std::runtime_error("thrown by a test");
+  };
+  ASSERT_TRUE(plain.push({.type = MessageType::outcome, .object = new Outcome}));
+  actor->wake(false);
+  executor.run_all();
+  static constexpr PortInfo kOutcomes[] = {{"out", MessageType::outcome, "what comes out"}};
+  static constexpr StageInfo kForwarder = {.kind = "forwarder", .inputs = kTwoInputs, .outputs = kOutcomes};
+  auto owned = std::make_unique<ScriptedStage>();
+  owned->act = [](Message& message, Emitter& sent) {
+    sent.emit(0, message);
+    throw std::runtime_error("thrown by a test");
+  };
+  Actor forwarder("forwarder", kForwarder, std::move(owned), executor, 8);
+  Edge in(2);
+  in.producer = &*producer;
+  in.consumer = &forwarder;
+  forwarder.connect_input(1, in);
+  forwarder.connect_output(0, out);
+  ASSERT_TRUE(in.push({.type = MessageType::outcome, .object = new Outcome}));
+  forwarder.wake(false);
+  executor.run_all();
+  Message message;
+  ASSERT_TRUE(take(message));
+  EXPECT_NE(message.take_outcome(), nullptr);
+}
+
+TEST_F(ActorTest, NothingIsDeliveredBeforeThePipelineRuns) {
+  std::atomic<RunPhase> phase = RunPhase::starting;
+  actor->follow(phase);
+  send(plain, 1);
+  actor->completion_port().post({.first = 2});
+  executor.run_all();
+  EXPECT_TRUE(stage->calls.empty());
+  phase = RunPhase::running;
+  actor->wake(false);
+  executor.run_all();
+  EXPECT_EQ(stage->calls, (Calls{"c2", "p1"}));
 }
 
 // Pipelines of host stages on real threads.

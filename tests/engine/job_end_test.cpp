@@ -1,8 +1,7 @@
-// How a job ends other than by its last request: a stage that does not start, a sink that breaks, a request
-// to stop. Each time the pipeline ends by itself, and the engine runs the next job as if nothing had been.
+// How a job ends other than by its last request: a sink that breaks, a request to stop, a drive that fails. Each
+// time the pipeline ends by itself, and the engine runs the next job as if nothing had been.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -24,87 +23,6 @@ std::vector<std::int32_t> greedy_tokens(Engine& engine) {
 }
 
 void expect_usable(Engine& engine) { EXPECT_EQ(greedy_tokens(engine), golden_cases(kModel).at(0).greedy); }
-
-// What the stages of a registry are to do at start, and what was called on them.
-struct StartLog {
-  std::string fails;                 // kind whose start fails; empty: none
-  std::vector<std::string> started, stopped;
-};
-StartLog& start_log() {
-  static StartLog log;
-  return log;
-}
-
-const std::vector<StageKind>& builtin_kinds() {
-  static const Registry registry = builtin_registry();
-  return registry.kinds();
-}
-
-class LoggedStage final : public Stage {
- public:
-  LoggedStage(std::string kind, std::unique_ptr<Stage> stage) : kind_(std::move(kind)), stage_(std::move(stage)) {}
-  Status start(StageContext& context) override {
-    start_log().started.push_back(kind_);
-    COLIBRI_RETURN_IF_ERROR(stage_->start(context));
-    // The stage has taken what it needs: stop must give that back.
-    if (start_log().fails == kind_) return {ErrorCode::unsupported, "this stage never starts: test; use another"};
-    return {};
-  }
-  Wait on_message(Message& message, Emitter& out) override { return stage_->on_message(message, out); }
-  Wait resume(Emitter& out) override { return stage_->resume(out); }
-  void end_of_input(Emitter& out) override { stage_->end_of_input(out); }
-  void stop() noexcept override {
-    stage_->stop();
-    start_log().stopped.push_back(kind_);
-  }
-
- private:
-  std::string kind_;
-  std::unique_ptr<Stage> stage_;
-};
-
-template <std::size_t Index>
-std::unique_ptr<Stage> create_logged() {
-  const StageKind& kind = builtin_kinds()[Index];
-  return std::make_unique<LoggedStage>(std::string(kind.info->kind), kind.create());
-}
-
-template <std::size_t... Indices>
-Registry logged_registry(std::index_sequence<Indices...>) {
-  Registry registry;
-  for (StageKind kind : {StageKind{builtin_kinds()[Indices].info, create_logged<Indices>,
-                                   builtin_kinds()[Indices].memory_bytes}...}) {
-    EXPECT_TRUE(registry.add(kind).is_ok());
-  }
-  return registry;
-}
-
-TEST(StartFailure, StopsTheStagesBeforeInReverseOrder) {
-  ASSERT_EQ(builtin_kinds().size(), 12U);
-  const Registry registry = logged_registry(std::make_index_sequence<12>());
-  EngineOptions options;
-  options.registry = &registry;
-  const PipelineSpec pipeline = pipeline_with({{"memory.experts", "50%"}});
-  auto engine = Engine::open(golden_container(kModel, "config.json", "auto"), pipeline, options);
-  ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
-  for (const StageSpec& stage : pipeline.stages) {
-    start_log() = {.fails = stage.kind};
-    RepeatedSource source(score_request({1, 2, 3}), 5);
-    CollectingSink sink;
-    const auto report = engine.value()->run({.source = &source, .sink = &sink});
-    ASSERT_FALSE(report.is_ok()) << stage.name;
-    EXPECT_EQ(report.status().code(), ErrorCode::unsupported);
-    EXPECT_NE(report.status().to_string().find("stage " + stage.name), std::string::npos) << report.status().to_string();
-    EXPECT_TRUE(sink.results.empty());
-    EXPECT_EQ(start_log().started.back(), stage.kind);
-    std::vector<std::string> reversed = start_log().stopped;
-    std::reverse(reversed.begin(), reversed.end());
-    EXPECT_EQ(reversed, start_log().started);
-  }
-  start_log() = {};
-  expect_usable(*engine.value());
-  EXPECT_EQ(start_log().stopped.size(), 12U);
-}
 
 class JobEnd : public ::testing::TestWithParam<bool> {
  protected:

@@ -62,16 +62,23 @@ class Engine {
   // fit.
   static Result<std::unique_ptr<Engine>> open(const std::filesystem::path& model, PipelineSpec pipeline,
                                               EngineOptions options);
+  // Cancels a job that runs in another thread and waits for its end; not to be called from a job's own calls.
   ~Engine();
 
   // Runs one job to its end; the report covers it also when some requests failed. Errors are failures of the
-  // job as a whole (a sink that cannot write, a stage that cannot start). One job at a time.
+  // job as a whole (a sink that cannot write, a stage that cannot start, a stage that throws); after any of
+  // them the next job may run, unless the error says otherwise. One job at a time: a second one is refused.
   Result<RunReport> run(const Job& job);
 
   // Changes a parameter of a stage: "stages.fetch.hints", "false". It holds from the stage's next use of it
   // on, for a job that runs and for those that follow. Only parameters that StageInfo marks while_running
   // (`colibri inspect KIND` shows them); the others are refused by name. Thread-safe, also from within a job.
   Status set_parameter(std::string_view path, std::string_view value);
+
+  // Ends the running job promptly with ErrorCode::cancelled: calls into stages, source and sink that are
+  // going on end first, and reads in flight are waited for; requests without a result stay unanswered.
+  // Without a running job nothing happens. Thread-safe, also from within the job.
+  void cancel();
 
   const ModelSpec& spec() const noexcept;
   const Container& container() const noexcept;

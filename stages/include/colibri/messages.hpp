@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/status.hpp"
@@ -157,6 +158,19 @@ struct Message {
   Sequence* sequence() const noexcept { return static_cast<Sequence*>(object); }
   HintBatch* hints() const noexcept { return static_cast<HintBatch*>(object); }
   Outcome* outcome() const noexcept { return static_cast<Outcome*>(object); }
+
+  // Take what belongs to the receiver. What is still there when on_message throws, or when the message is
+  // never received, is freed by the runtime. Objects of host messages are not: keep those in a pool of their
+  // sender.
+  std::unique_ptr<Sequence> take_sequence() noexcept {
+    return std::unique_ptr<Sequence>(static_cast<Sequence*>(std::exchange(object, nullptr)));
+  }
+  std::unique_ptr<Outcome> take_outcome() noexcept {
+    return std::unique_ptr<Outcome>(static_cast<Outcome*>(std::exchange(object, nullptr)));
+  }
+  std::unique_ptr<Status> take_error() noexcept {
+    return std::unique_ptr<Status>(std::exchange(error, nullptr));
+  }
 };
 
 }  // namespace colibri

@@ -26,6 +26,10 @@
 //
 // Kinds that work on experts may be partitioned: each of several stages then has some of the experts, and
 // messages about an expert are addressed to its owner (Emitter::emit_to).
+//
+// Failures of a request or a record are messages. An exception that leaves a stage is a bug, and is
+// contained: the job ends with the error "stage NAME: what was thrown", no stage is called again except for
+// its stop, messages on their way are dropped, and the engine can run the next job.
 #pragma once
 
 #include <atomic>
@@ -48,10 +52,12 @@ enum class Wait : std::uint8_t {
   none = 0,          // done with this piece; send the next message
   input = 1,         // took the message, would rather work with more: further messages follow if there are
                      // any, else resume. A source says with it that it has nothing until it is posted to.
-  output_space = 2,  // resume when an output has room
-  expert = 3,        // resume after a message on any input or the completion port
-  device = 4,
-  memory = 5,
+  output_space = 2,  // resume when all outputs have room; nothing is delivered before
+  // The message is kept. What is named here is still delivered, and each delivery is followed by resume,
+  // until that answers something else:
+  expert = 3,  // messages on any input, and the completion port
+  device = 4,  // the completion port
+  memory = 5,  // messages on ports more urgent than the one that was answered, and the completion port
 };
 inline constexpr int kWaitReasons = 6;
 
@@ -125,7 +131,8 @@ class StageContext {
   // Threads that parallel uses at most.
   virtual std::uint32_t workers() const = 0;
   // Calls fn(tile) for tile in [0, tiles), spread over the placement's threads; returns when all are done.
-  // Isolated: a waiting thread never starts another stage. fn must not throw.
+  // Isolated: a waiting thread never starts another stage. What a tile throws is thrown again here when no
+  // tile runs any more; tiles that had not begun are left out.
   template <class Fn>
   void parallel(std::size_t tiles, Fn&& fn) {
     using Plain = std::remove_reference_t<Fn>;
