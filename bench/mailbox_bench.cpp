@@ -24,8 +24,10 @@ constexpr PortInfo kStart[] = {{"start", MessageType::host, "the first balls"}};
 constexpr PortInfo kServed[] = {{"in", MessageType::host, "the ball", true, false, true},
                                 {"start", MessageType::host, "the first balls"}};
 constexpr PortInfo kOut[] = {{"out", MessageType::host, "the ball"}};
-constexpr StageInfo kServeInfo = {.kind = "serve", .help = "sends the first balls", .outputs = kStart, .source = true};
-constexpr StageInfo kPingInfo = {.kind = "ping", .help = "counts and returns", .inputs = kServed, .outputs = kOut};
+constexpr StageInfo kServeInfo = {
+    .kind = "serve", .help = "sends the first balls", .outputs = kStart, .source = true};
+constexpr StageInfo kPingInfo = {
+    .kind = "ping", .help = "counts and returns", .inputs = kServed, .outputs = kOut};
 constexpr StageInfo kPongInfo = {.kind = "pong", .help = "returns", .inputs = kIn, .outputs = kOut};
 
 // One measured run; the stages of a kind are made without arguments.
@@ -44,10 +46,7 @@ class Serve final : public Stage {
   Status start(StageContext&) override { return {}; }
   Wait on_message(Message&, Emitter& out) override { return resume(out); }
   Wait resume(Emitter& out) override {
-    if (sent_ == game().balls) {
-      out.end();
-      return Wait::input;
-    }
+    if (sent_ == game().balls) return Wait::input;  // it does not end before the game does
     out.emit(0, {.first = sent_++});
     return Wait::none;
   }
@@ -142,7 +141,8 @@ double seconds_per_hop(const Machine& machine, const std::vector<std::uint32_t>&
   return seconds / (2.0 * static_cast<double>(game().round_trips));
 }
 
-void measure(benchmark::State& state, bool across, bool pinned, std::uint32_t threads, std::uint64_t round_trips) {
+void measure(benchmark::State& state, bool across, bool pinned, std::uint32_t threads,
+             std::uint64_t round_trips) {
   const auto machine = read_machine();
   if (!machine || machine.value().cpus.size() < 2) return state.SkipWithError("needs two CPUs");
   const std::vector<std::uint32_t>& all = machine.value().cpus;
@@ -150,8 +150,9 @@ void measure(benchmark::State& state, bool across, bool pinned, std::uint32_t th
   game().balls = static_cast<std::uint32_t>(state.range(0));
   game().round_trips = round_trips;
   for (auto _ : state) {
-    const double seconds = across ? seconds_per_hop(machine.value(), first, second, threads)
-                                  : seconds_per_hop(machine.value(), pinned ? both : none, pinned ? both : none, threads);
+    const double seconds =
+        across ? seconds_per_hop(machine.value(), first, second, threads)
+               : seconds_per_hop(machine.value(), pinned ? both : none, pinned ? both : none, threads);
     if (seconds < 0) return state.SkipWithError("the pipeline did not run");
     state.SetIterationTime(seconds);
   }
@@ -165,8 +166,16 @@ void two_placements(benchmark::State& state) { measure(state, true, true, 1, 10'
 
 // Medians over repetitions, each a pipeline of its own.
 void settings(benchmark::internal::Benchmark* bench) {
-  bench->ArgName("balls")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->UseManualTime()->Iterations(1)->Repetitions(9)
-      ->ReportAggregatesOnly(true)->Unit(benchmark::kMicrosecond);
+  bench->ArgName("balls")
+      ->Arg(1)
+      ->Arg(4)
+      ->Arg(16)
+      ->Arg(64)
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Repetitions(9)
+      ->ReportAggregatesOnly(true)
+      ->Unit(benchmark::kMicrosecond);
 }
 BENCHMARK(one_placement_one_thread)->Apply(settings);
 BENCHMARK(one_placement_two_threads)->Apply(settings);

@@ -33,8 +33,10 @@ class Actor final : private Emitter, private CompletionPort {
     Counter items;     // messages handled; of a source: messages sent
     Counter messages;  // delivered, from edges and through the completion port
     Counter calls;
-    Counter busy_ns;  // in the stage, without its emits
-    Counter hop_ns;   // in runs and not in the stage: taking messages, sending them, waking
+    Counter busy_ns;  // in calls into the stage
+    // In runs: taking messages, and sending them and waking, which is part of busy_ns too. An estimate, from
+    // a part of the runs.
+    Counter hop_ns;
     std::array<Counter, kWaitReasons> blocked_ns;  // by Wait
     Histogram service;                             // of one call
     Histogram queue;                               // from emit to delivery
@@ -109,6 +111,7 @@ class Actor final : private Emitter, private CompletionPort {
   void call_end_of_input();
   template <class Call>
   bool guarded(std::string_view function, Call&& call);
+  std::uint64_t begin_call();
   void account_call(std::uint64_t begin);
   void after_call(Wait wait, std::uint8_t port);
   void finish();
@@ -136,9 +139,12 @@ class Actor final : private Emitter, private CompletionPort {
   std::atomic<bool> ended_{false};
   Message* delivered_ = nullptr;  // the message that the stage is being called with
   bool passed_on_ = false;        // what belongs to its receiver was sent on in this call
-  std::uint64_t called_ns_ = 0;   // of this run, in the stage without its emits
-  std::uint64_t emit_ns_ = 0;     // of this call
-  Wait accounted_ = Wait::none;   // reason of the blocked time that is running
+  std::uint32_t runs_ = 0;
+  bool hops_timed_ = false;            // in this run
+  std::uint64_t clock_ns_ = 0;         // last reading in this run
+  std::uint64_t outside_hops_ns_ = 0;  // of this run: in the stage without its emits
+  std::uint64_t emit_ns_ = 0;          // of this call
+  Wait accounted_ = Wait::none;        // reason of the blocked time that is running
   std::uint64_t accounted_since_ = 0;
   std::function<void()> on_ended_;
   std::function<void(Status)> on_failure_;

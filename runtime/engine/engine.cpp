@@ -32,6 +32,8 @@ Result<const kernels::KernelTable*> choose_kernels(const std::string& name) {
 // Totals over all stages of a kind that the report as a whole shows.
 void sum_up(RunReport& report) {
   for (const StageReport& stage : report.stages) {
+    report.messages += stage.messages;
+    report.hop_seconds += stage.hop_seconds;
     if (stage.kind == "fetch") {
       report.bytes_read += stage.metric("bytes_read_total");
       report.distinct_bytes += stage.metric("distinct_bytes_total");

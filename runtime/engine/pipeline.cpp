@@ -308,6 +308,8 @@ std::vector<StageReport> Pipeline::report() const {
     report.kind = member.spec->kind;
     report.items = metrics.items.get();
     report.busy_seconds = seconds(metrics.busy_ns.get());
+    report.messages = metrics.messages.get();
+    report.hop_seconds = seconds(metrics.hop_ns.get());
     for (std::size_t reason = 1; reason < kWaitReasons; ++reason) {
       report.blocked_seconds.emplace_back(kReasons[reason], seconds(metrics.blocked_ns[reason].get()));
     }

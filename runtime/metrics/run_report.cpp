@@ -48,9 +48,10 @@ std::string object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
 }
 
 std::string stage_json(const StageReport& stage) {
-  std::string text = "    {\"name\": " + quoted(stage.name) + ", \"kind\": " + quoted(stage.kind) +
-                     ", \"items\": " + std::to_string(stage.items) +
-                     ", \"busy_seconds\": " + number(stage.busy_seconds);
+  std::string text =
+      "    {\"name\": " + quoted(stage.name) + ", \"kind\": " + quoted(stage.kind) +
+      ", \"items\": " + std::to_string(stage.items) + ", \"messages\": " + std::to_string(stage.messages) +
+      ", \"hop_seconds\": " + number(stage.hop_seconds) + ", \"busy_seconds\": " + number(stage.busy_seconds);
   text +=
       ", \"p50_seconds\": " + number(stage.p50_seconds) + ", \"p95_seconds\": " + number(stage.p95_seconds) +
       ", \"p99_seconds\": " + number(stage.p99_seconds) + ", \"max_seconds\": " + number(stage.max_seconds);
@@ -83,6 +84,8 @@ double RunReport::reads_per_visit() const noexcept {
   return distinct_bytes > 0 ? static_cast<double>(bytes_read) / static_cast<double>(distinct_bytes) : 1;
 }
 
+double RunReport::hop_share() const noexcept { return wall_seconds > 0 ? hop_seconds / wall_seconds : 0; }
+
 std::string RunReport::to_table() const {
   std::string text;
   char row[256];
@@ -113,6 +116,9 @@ std::string RunReport::to_table() const {
                 format_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes_read) / wall)).c_str(),
                 100 * hit_rate(), format_bytes(wasted_hint_bytes).c_str());
   text += row;
+  std::snprintf(row, sizeof row, "hops: %llu messages, %s, %.2f%% of the time\n",
+                static_cast<unsigned long long>(messages), duration(hop_seconds).c_str(), 100 * hop_share());
+  text += row;
   std::snprintf(row, sizeof row, "memory: peak %s of %s planned\n", format_bytes(peak_rss_bytes).c_str(),
                 format_bytes(planned_bytes).c_str());
   return text + row;
@@ -137,6 +143,9 @@ std::string RunReport::to_json() const {
   field("peak_rss_bytes", std::to_string(peak_rss_bytes));
   field("planned_bytes", std::to_string(planned_bytes));
   field("steps", std::to_string(steps));
+  field("messages", std::to_string(messages));
+  field("hop_seconds", number(hop_seconds));
+  field("hop_share", number(hop_share()));
   field("kernels", quoted(kernels));
   text += ",\n  \"stages\": [\n";
   for (std::size_t i = 0; i < stages.size(); ++i)

@@ -13,7 +13,9 @@ struct StageReport {
   std::string name;
   std::string kind;
   std::uint64_t items = 0;
-  double busy_seconds = 0;
+  double busy_seconds = 0;     // in calls into the stage
+  std::uint64_t messages = 0;  // taken from edges and from the completion port
+  double hop_seconds = 0;      // estimate: taking messages; sending and waking, which is in busy_seconds too
   // Time in which the stage had a reason to wait, by reason: input, output_space, expert, device, memory.
   std::vector<std::pair<std::string, double>> blocked_seconds;
   double p50_seconds = 0, p95_seconds = 0, p99_seconds = 0, max_seconds = 0;  // one call
@@ -36,12 +38,15 @@ struct RunReport {
   std::uint64_t peak_rss_bytes = 0;
   std::uint64_t planned_bytes = 0;
   std::uint64_t steps = 0;
+  std::uint64_t messages = 0;  // hops from stage to stage, over all stages
+  double hop_seconds = 0;
   std::string kernels;
   std::vector<StageReport> stages;
 
   double tokens_per_second() const noexcept;
   double hit_rate() const noexcept;         // 1 when nothing was demanded
   double reads_per_visit() const noexcept;  // bytes_read / distinct_bytes; 1 when nothing was read
+  double hop_share() const noexcept;        // hop_seconds of all threads together / wall_seconds
 
   std::string to_table() const;  // aligned, for a terminal
   std::string to_json() const;   // format_version 1

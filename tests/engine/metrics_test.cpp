@@ -63,7 +63,8 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
   const RunReport report = run_job(*engine, requests).report;
   const nlohmann::json json = nlohmann::json::parse(report.to_json());
   for (const char* key : {"wall_seconds", "prompt_tokens", "generated_tokens", "tokens_per_second", "bytes_read",
-                          "distinct_bytes", "wasted_hint_bytes", "hit_rate", "peak_rss_bytes", "planned_bytes"}) {
+                          "distinct_bytes", "wasted_hint_bytes", "hit_rate", "peak_rss_bytes", "planned_bytes",
+                          "messages", "hop_seconds", "hop_share"}) {
     ASSERT_TRUE(json.contains(key)) << key;
     EXPECT_TRUE(json[key].is_number()) << key;
   }
@@ -76,7 +77,11 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
   EXPECT_EQ(json["bytes_read"].get<std::uint64_t>() % engine->container().layout().record_bytes, 0U);
   EXPECT_GE(json["hit_rate"], 0.0);
   EXPECT_LE(json["hit_rate"], 1.0);
+  EXPECT_GT(json["hop_seconds"], 0.0);
+  EXPECT_NEAR(json["hop_share"].get<double>() * json["wall_seconds"].get<double>(), json["hop_seconds"].get<double>(),
+              1e-9);
   ASSERT_EQ(json["stages"].size(), 12U);
+  std::uint64_t messages = 0;
   for (const auto& stage : json["stages"]) {
     for (const char* key : {"name", "kind"}) EXPECT_TRUE(stage.at(key).is_string());
     for (const char* key : {"busy_seconds", "p50_seconds", "p95_seconds", "p99_seconds"}) {
@@ -87,9 +92,13 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
     EXPECT_LE(stage["p50_seconds"], stage["p95_seconds"]);
     EXPECT_LE(stage["p95_seconds"], stage["p99_seconds"]);
     EXPECT_LE(stage["busy_seconds"].get<double>(), json["wall_seconds"].get<double>() * 1.1);
+    // A source is sent nothing; the others take what they handle.
+    EXPECT_EQ(stage["messages"], stage["kind"] == "read" ? 0 : stage["items"].get<std::uint64_t>()) << stage;
+    messages += stage["messages"].get<std::uint64_t>();
     const bool one_a_request = stage["kind"] == "read" || stage["kind"] == "write";
     EXPECT_TRUE(!one_a_request || stage["items"] == 5) << stage;
   }
+  EXPECT_EQ(json["messages"], messages);
   // The table names every stage.
   for (const StageReport& stage : report.stages) EXPECT_NE(report.to_table().find(stage.name), std::string::npos);
 }

@@ -1,0 +1,21 @@
+// A few requests of all tasks over the prompts of a golden, and what must be equal of their results.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/golden_model.hpp"
+
+namespace colibri::testing {
+
+// `count` requests: most generate with log-probabilities, some score, some embed.
+std::vector<Request> small_requests(const std::string& model, std::size_t count);
+
+// Of each result its tokens, and the bits of all its numbers. A result with an error fails the test.
+std::vector<std::vector<std::uint32_t>> result_bits(const JobRun& run);
+
+// COLIBRI_TEST_SCALE, 1 when it is not set.
+double test_scale();
+
+}  // namespace colibri::testing
