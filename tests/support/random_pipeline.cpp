@@ -10,8 +10,7 @@ namespace {
 
 class Maker {
  public:
-  Maker(std::uint64_t seed, const std::vector<std::uint32_t>& cpus, std::uint32_t experts)
-      : random_(seed), cpus_(cpus), experts_(experts) {}
+  Maker(std::uint64_t seed, const std::vector<std::uint32_t>& cpus) : random_(seed), cpus_(cpus) {}
 
   std::string make() {
     predict_ = chance(70);
@@ -50,10 +49,10 @@ class Maker {
   }
 
   // A name that is no kind's, so that nothing can go by it.
-  void add_stage(const std::string& kind, const std::string& params, const std::string& role = "") {
+  void add_stage(const std::string& kind, const std::string& params) {
     const std::string name = pick({"a", "node_", "x_y", "stage"}) +
                              std::to_string(stages_.size() * 7 + below(7)) + (chance(50) ? "_" + kind : "");
-    names_[role.empty() ? kind : role] = name;
+    names_[kind] = name;
     std::string body = "kind: " + kind + params;
     if (chance(25)) body += ", workers: " + number(1, 3);
     if (!cpus_.empty() && chance(15)) {
@@ -120,9 +119,8 @@ class Maker {
 
   std::mt19937_64 random_;
   const std::vector<std::uint32_t>& cpus_;
-  const std::uint32_t experts_;
   bool predict_ = false;
-  std::map<std::string, std::string> names_;                 // by kind, or role where there are several
+  std::map<std::string, std::string> names_;                 // by kind
   std::vector<std::pair<std::string, std::string>> stages_;  // name, what it is
   std::vector<std::string> edges_;
 };
@@ -154,9 +152,8 @@ Pieces tokens_of(const std::string& text) {
 
 }  // namespace
 
-std::string random_pipeline(std::uint64_t seed, const std::vector<std::uint32_t>& cpus,
-                            std::uint32_t experts) {
-  return Maker(seed, cpus, experts).make();
+std::string random_pipeline(std::uint64_t seed, const std::vector<std::uint32_t>& cpus) {
+  return Maker(seed, cpus).make();
 }
 
 std::string mutated(const std::string& original, std::uint64_t seed) {
