@@ -7,6 +7,7 @@
 #include <set>
 
 #include "io/text/nearest_name.hpp"
+#include "topology/param_value.hpp"
 #include "topology/pipeline_graph.hpp"
 #include "topology/pipeline_spec.hpp"
 #include "topology/problem_text.hpp"
@@ -149,13 +150,47 @@ class GraphChecker {
                         to_text(edge) + " takes " + std::string(message_type_name(taken)) +
                         "; expected ports of one type");
     }
-    const std::string_view sent_state = graph_.output(graph_.edges[i]).state;
-    const std::string_view taken_state = graph_.input(graph_.edges[i]).state;
-    if (sent == taken && !sent_state.empty() && !taken_state.empty() && sent_state != taken_state) {
-      problems_.add(edge.origin, edge_path(i),
-                    from_text(edge) + " sends a " + std::string(message_type_name(sent)) + " that is " +
-                        std::string(sent_state) + " but " + to_text(edge) + " takes one that is " +
-                        std::string(taken_state) + "; expected ports of one state");
+    if (sent == taken) check_states(i);
+  }
+
+  // "attend.routed sends a wave that is attended", or "tap.waves sends, from attend.routed, a wave that ..."
+  std::string sends_text(std::size_t edge, const ArrivingState& arriving) const {
+    std::string text = from_text(spec_.edges[edge]) + " sends ";
+    if (arriving.edge != edge)
+      text = from_text(spec_.edges[edge]) + " sends, from " + from_text(spec_.edges[arriving.edge]) + ", ";
+    return text + "a " + std::string(message_type_name(graph_.output(graph_.edges[edge]).type)) +
+           " that is " + std::string(arriving.state);
+  }
+
+  void check_states(std::size_t i) {
+    const EdgeSpec& edge = spec_.edges[i];
+    const std::string_view taken = graph_.input(graph_.edges[i]).state;
+    if (taken.empty()) return;
+    for (const ArrivingState& arriving : arriving_states(graph_, i)) {
+      if (taken == kSameState) {
+        check_state_needs(i, arriving);
+      } else if (arriving.state != taken) {
+        problems_.add(edge.origin, edge_path(i),
+                      sends_text(i, arriving) + " but " + to_text(edge) + " takes one that is " +
+                          std::string(taken) + "; expected ports of one state");
+        return;
+      }
+    }
+  }
+
+  // What arrives at a stage that takes any state must suit the values of its parameters.
+  void check_state_needs(std::size_t edge, const ArrivingState& arriving) {
+    const auto index = static_cast<std::size_t>(graph_.edges[edge].to_stage);
+    const StageSpec& stage = spec_.stages[index];
+    for (const StateNeed& need : graph_.infos[index]->state_needs) {
+      if (effective_param(stage, *graph_.infos[index], need.param) != need.value) continue;
+      const std::vector<std::string_view> states = split_choices(need.states);
+      if (std::find(states.begin(), states.end(), arriving.state) != states.end()) continue;
+      const auto given = stage.params.find(std::string(need.param));
+      problems_.add(given == stage.params.end() ? stage.origin : given->second.second,
+                    "stages." + stage.name + "." + std::string(need.param),
+                    quote_value(need.value) + " cannot be had here: " + sends_text(edge, arriving) +
+                        "; expected one that is any of " + join_names(states) + ", or another value");
     }
   }
 

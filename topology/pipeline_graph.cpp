@@ -93,6 +93,30 @@ PipelineGraph resolve_pipeline(const PipelineSpec& spec, StageInfos kinds) {
   return graph;
 }
 
+std::vector<ArrivingState> arriving_states(const PipelineGraph& graph, std::size_t edge) {
+  std::vector<ArrivingState> found;
+  std::vector<bool> seen(graph.edges.size(), false);
+  std::vector<std::size_t> open = {edge};
+  while (!open.empty()) {
+    const std::size_t at = open.back();
+    open.pop_back();
+    if (seen[at]) continue;
+    seen[at] = true;
+    const PortInfo& output = graph.output(graph.edges[at]);
+    if (output.state != kSameState) {
+      if (!output.state.empty()) found.push_back({output.state, at});
+      continue;
+    }
+    for (std::size_t i = graph.edges.size(); i-- > 0;) {
+      const ResolvedEdge& before = graph.edges[i];
+      if (!before.complete() || before.to_stage != graph.edges[at].from_stage) continue;
+      const PortInfo& input = graph.input(before);
+      if (input.state == kSameState && input.type == output.type) open.push_back(i);
+    }
+  }
+  return found;
+}
+
 std::vector<int> strong_components(const PipelineGraph& graph, bool with_feedback) {
   std::vector<std::vector<int>> next(graph.infos.size());
   for (const ResolvedEdge& edge : graph.edges) {

@@ -39,6 +39,15 @@ PipelineGraph resolve_pipeline(const PipelineSpec& spec, StageInfos kinds);
 
 int find_port(std::span<const PortInfo> ports, std::string_view name) noexcept;  // kUnresolved: none
 
+// A state that messages of an edge can have, and the edge at whose start they got it.
+struct ArrivingState {
+  std::string_view state;
+  std::size_t edge = 0;
+};
+// What can arrive over a complete edge, found through stages whose ports have kSameState. Ports without a
+// state, and ways that lead to nothing, add none.
+std::vector<ArrivingState> arriving_states(const PipelineGraph& graph, std::size_t edge);
+
 // The strongly connected component of each stage, over complete edges. Without feedback edges (those into
 // a feedback port), two stages of one component form a cycle that nothing marks as meant.
 std::vector<int> strong_components(const PipelineGraph& graph, bool with_feedback);

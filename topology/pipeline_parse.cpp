@@ -4,6 +4,7 @@
 // leaves a default there. Stages and edges are kept even when parts of them are wrong, so that
 // indices in messages follow the file and one mistake does not turn into several.
 #include <algorithm>
+#include <filesystem>
 
 #include "topology/cpu_list.hpp"
 #include "topology/expert_partition.hpp"
@@ -318,6 +319,13 @@ PipelineSpec parse_pipeline(std::string_view yaml, std::string_view file_name, S
   if (root.kind == YamlNode::Kind::map) apply_overrides(root, kinds, overrides, problems);
   PipelineReader(kinds, spec, problems).read(root);
   return spec;
+}
+
+std::string model_path(const PipelineSpec& spec) {
+  const std::filesystem::path path(spec.model);
+  if (spec.model.empty() || spec.model_origin.kind != Origin::Kind::file || path.is_absolute())
+    return spec.model;
+  return (std::filesystem::path(spec.model_origin.file).parent_path() / path).lexically_normal().string();
 }
 
 std::string_view effective_param(const StageSpec& stage, const StageInfo& info, std::string_view name) {

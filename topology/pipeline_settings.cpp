@@ -44,6 +44,12 @@ Status set_threads(const SettingInfo& setting, std::string_view text, const Orig
   return {};
 }
 
+Status set_model(const SettingInfo&, std::string_view text, const Origin& origin, PipelineSpec& spec) {
+  spec.model = std::string(text);
+  spec.model_origin = origin;
+  return {};
+}
+
 Status refuse_share(const SettingInfo& setting, std::string_view text, std::string_view why) {
   return {ErrorCode::invalid_input,
           quote_value(text) + " " + std::string(why) + "; expected " + setting.expected()};
@@ -133,6 +139,17 @@ std::string SettingInfo::expected() const {
 std::span<const SettingInfo> pipeline_settings() noexcept {
   static constexpr SettingInfo kSettings[] = {
       {.section = "",
+       .param = {.name = "model",
+                 .type = ParamType::text,
+                 .unit = "folder",
+                 .help =
+                     "container that `colibri run` opens, relative to this file; empty: --model names it"},
+       .set = set_model,
+       .get =
+           [](const PipelineSpec& spec) {
+             return Text{spec.model, spec.model_origin};
+           }},
+      {.section = "",
        .param = count_param("threads", "threads", 4096,
                             "worker threads; auto: the CPUs that affinity and CPU quota allow"),
        .set = set_threads,
@@ -206,8 +223,8 @@ std::span<const ParamInfo> edge_params() noexcept {
 }
 
 std::span<const std::string_view> top_level_keys() noexcept {
-  static constexpr std::string_view kKeys[] = {"version", "threads", "memory", "steps",
-                                               "stages",  "edges",   "profile"};
+  static constexpr std::string_view kKeys[] = {"version", "model",  "threads", "memory",
+                                               "steps",   "stages", "edges",   "profile"};
   return kKeys;
 }
 

@@ -78,7 +78,9 @@ struct ProfileSpec {
 };
 
 struct PipelineSpec {
-  std::string name;                      // file name, or "built-in"
+  std::string name;   // file name, or "built-in"
+  std::string model;  // container folder as given; empty: none. See model_path
+  Origin model_origin;
   std::optional<std::uint32_t> threads;  // worker threads of the default placement; nullopt: auto
   Origin threads_origin;
   MemorySpec memory;
@@ -140,6 +142,10 @@ void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds, const Mes
 // Effective text of a parameter of the stage's kind, `experts` of partitioned kinds among them: the given one,
 // else the default.
 std::string_view effective_param(const StageSpec& stage, const StageInfo& info, std::string_view name);
+
+// The container that the pipeline names: a relative path in a file counts from that file's folder, one from
+// elsewhere from the working directory. Empty: none is named.
+std::string model_path(const PipelineSpec& spec);
 
 // The graph in Graphviz's language.
 std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds);

@@ -46,6 +46,21 @@ struct PortInfo {
   bool by_expert = false;
 };
 
+// The state of ports of a stage that changes nothing: its input takes any state, its outputs of the same type
+// send what arrives there. The checker looks through such a stage.
+inline constexpr std::string_view kSameState = "same";
+
+// A value of a choice parameter that makes sense only for messages in certain states; for stages whose input
+// has kSameState.
+struct StateNeed {
+  std::string_view param, value;
+  std::string_view states;  // "routed|combined"
+};
+
+// Unit of text parameters that name a file which the stage writes: a program can see beforehand that it is
+// none of its other files.
+inline constexpr std::string_view kOutputFileUnit = "file to write";
+
 enum class ParamType : std::uint8_t { boolean, integer, number, bytes, choice, text };
 
 // Units of text parameters that have a form of their own, and may be YAML lists too.
@@ -81,9 +96,12 @@ struct StageInfo {
   // port. A call is made only when each output has that much room, so an emit never fails.
   // 0: as many as the port's credits (the edge's capacity holds them all by construction).
   std::uint32_t max_emits = 1;
-  bool source = false;  // has no input; resumed until it reports Wait::input
+  // Makes messages by itself: resumed until it reports Wait::input, and again after each message. Its inputs,
+  // if any, are feedback.
+  bool source = false;
   // Takes the parameter `experts`: several stages of the kind may share out the experts of the model.
   bool partitioned = false;
+  std::span<const StateNeed> state_needs = {};
 };
 
 // Parameters that every stage has (documented once): workers, numa_node, cpus.

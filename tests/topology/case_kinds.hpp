@@ -1,5 +1,5 @@
-// Kinds for the case files: small graphs, one stage (tune) with a parameter of every type, and kinds that
-// share out experts.
+// Kinds for the case files: small graphs, one stage (tune) with a parameter of every type, kinds that share
+// out experts, and kinds whose ports have states.
 #pragma once
 
 #include <array>
@@ -82,6 +82,16 @@ inline constexpr auto kCaseKindPointers = [] {
 
 inline StageInfos case_kinds() { return kCaseKindPointers; }
 
+// The kinds of all case files, and `more`.
+template <std::size_t N>
+constexpr auto case_kinds_and(const StageInfo (&more)[N]) {
+  std::array<const StageInfo*, std::size(kCaseKinds) + N> pointers{};
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    pointers[i] = i < std::size(kCaseKinds) ? &kCaseKinds[i] : &more[i - std::size(kCaseKinds)];
+  }
+  return pointers;
+}
+
 // Kinds that share out experts: dealer -> worker (several) -> keeper.
 inline constexpr PortInfo kJobsOut[] = {
     {.name = "jobs", .type = MessageType::demand, .help = "jobs", .by_expert = true}};
@@ -98,15 +108,39 @@ inline constexpr StageInfo kSharingKinds[] = {
     {.kind = "keeper", .help = "keeps results", .inputs = kDoneIn, .partitioned = true},
 };
 
-// The kinds above and these.
-inline constexpr auto kSharingKindPointers = [] {
-  std::array<const StageInfo*, std::size(kCaseKinds) + std::size(kSharingKinds)> pointers{};
-  for (std::size_t i = 0; i < pointers.size(); ++i) {
-    pointers[i] = i < std::size(kCaseKinds) ? &kCaseKinds[i] : &kSharingKinds[i - std::size(kCaseKinds)];
-  }
-  return pointers;
-}();
-
+inline constexpr auto kSharingKindPointers = case_kinds_and(kSharingKinds);
 inline StageInfos sharing_kinds() { return kSharingKindPointers; }
+
+// States: raw waves become ripe; watch takes any and changes nothing, but can show ripe ones alone.
+inline constexpr PortInfo kRawPort[] = {
+    {.name = "waves", .type = MessageType::wave, .help = "waves", .state = "raw"}};
+inline constexpr PortInfo kRipePort[] = {
+    {.name = "waves", .type = MessageType::wave, .help = "waves", .state = "ripe"}};
+inline constexpr PortInfo kSamePort[] = {
+    {.name = "waves", .type = MessageType::wave, .help = "waves", .state = kSameState}};
+inline constexpr PortInfo kSameManyPort[] = {
+    {.name = "waves", .type = MessageType::wave, .help = "waves", .many = true, .state = kSameState}};
+inline constexpr ParamInfo kWatchParams[] = {{.name = "what",
+                                              .type = ParamType::choice,
+                                              .default_value = "size",
+                                              .choices = "size|colour",
+                                              .help = "what is shown"}};
+inline constexpr StateNeed kWatchNeeds[] = {{"what", "colour", "ripe|rotten"}};
+
+inline constexpr StageInfo kStateKinds[] = {
+    {.kind = "pick", .help = "makes raw waves", .outputs = kRawPort, .source = true},
+    {.kind = "ripen", .help = "makes them ripe", .inputs = kRawPort, .outputs = kRipePort},
+    {.kind = "watch",
+     .help = "hands waves on as they are",
+     .inputs = kSamePort,
+     .outputs = kSamePort,
+     .params = kWatchParams,
+     .state_needs = kWatchNeeds},
+    {.kind = "gather", .help = "joins waves as they are", .inputs = kSameManyPort, .outputs = kSamePort},
+    {.kind = "eat", .help = "takes ripe waves", .inputs = kRipePort},
+};
+
+inline constexpr auto kStateKindPointers = case_kinds_and(kStateKinds);
+inline StageInfos state_kinds() { return kStateKindPointers; }
 
 }  // namespace colibri::testing

@@ -84,15 +84,17 @@ std::vector<std::string> problems_of(const Case& test, StageInfos kinds) {
 
 TEST(PipelineCases, HaveExactlyTheirProblems) {
   std::size_t count = 0;
-  for (const char* file : {"syntax", "settings", "stages", "edges", "graph", "experts", "overrides"}) {
+  for (const char* file :
+       {"syntax", "settings", "stages", "edges", "states", "graph", "experts", "overrides"}) {
+    const StageInfos kinds = std::string_view(file) == "experts"  ? testing::sharing_kinds()
+                             : std::string_view(file) == "states" ? testing::state_kinds()
+                                                                  : testing::case_kinds();
     const fs::path path = fs::path(COLIBRI_TEST_DATA) / "topology/cases" / (std::string(file) + ".case");
     const std::vector<Case> cases = read_cases(path);
     EXPECT_FALSE(cases.empty()) << path;
     for (const Case& test : cases) {
       SCOPED_TRACE(test.name);
-      const bool sharing = std::string_view(file) == "experts";
-      const std::vector<std::string> found =
-          problems_of(test, sharing ? testing::sharing_kinds() : testing::case_kinds());
+      const std::vector<std::string> found = problems_of(test, kinds);
       std::string expected_text, found_text;
       for (const std::string& line : test.problems) expected_text += line + "\n";
       for (const std::string& line : found) found_text += line + "\n";

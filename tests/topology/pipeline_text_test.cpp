@@ -18,6 +18,7 @@ using testing::builtin_kinds;
 using testing::case_kinds;
 
 constexpr std::string_view kYaml = R"(version: 1
+model: ../models/a b
 threads: 4
 memory: {experts: 12.5%, dynamic: 1536MiB, scratch: 1000}
 steps: {max_rows: 100}
@@ -50,6 +51,7 @@ std::string without_comments(const std::string& text) {
 }
 
 void expect_same(const PipelineSpec& a, const PipelineSpec& b, StageInfos kinds) {
+  EXPECT_EQ(a.model, b.model);
   EXPECT_EQ(a.threads, b.threads);
   for (const auto member :
        {&MemorySpec::static_pool, &MemorySpec::dynamic, &MemorySpec::scratch, &MemorySpec::experts}) {
@@ -107,12 +109,12 @@ TEST(DumpPipeline, SaysWhereEachValueCameFrom) {
       {"stages.tuner.lanes", "3", {Origin::Kind::command_line, "--set"}}};
   const std::string dump = dump_pipeline(parse_clean(kYaml, case_kinds(), overrides), case_kinds());
   for (const std::string_view line :
-       {"\nthreads: 4  # p.yaml:2:10\n", "\n  static: auto  # default\n",
-        "\n  experts: 12.5%  # p.yaml:3:19\n", "\n  wave_rows: 8  # environment COLIBRI_STEPS_WAVE_ROWS\n",
+       {"\nthreads: 4  # p.yaml:3:10\n", "\n  static: auto  # default\n",
+        "\n  experts: 12.5%  # p.yaml:4:19\n", "\n  wave_rows: 8  # environment COLIBRI_STEPS_WAVE_ROWS\n",
         "\n    lanes: 3  # command line --set\n", "\n    backend: auto  # default\n",
-        "\n    cpus: 0-2,5  # p.yaml:7:29\n",
-        "\n  - {from: a.waves, to: tuner.waves, capacity: 7}  # p.yaml:10:5\n",
-        "\n  - {from: tuner.waves, to: c.waves, capacity: auto}  # p.yaml:11:5; capacity: default\n"}) {
+        "\n    cpus: 0-2,5  # p.yaml:8:29\n",
+        "\n  - {from: a.waves, to: tuner.waves, capacity: 7}  # p.yaml:11:5\n",
+        "\n  - {from: tuner.waves, to: c.waves, capacity: auto}  # p.yaml:12:5; capacity: default\n"}) {
     EXPECT_NE(dump.find(line), std::string::npos) << line << dump;
   }
 }
@@ -138,6 +140,22 @@ TEST(Overrides, EnvironmentNamesPaths) {
   EXPECT_EQ(overrides[1].path, "memory.experts");
   EXPECT_EQ(overrides[1].value, "a=b");
   EXPECT_TRUE(overrides_from_environment(nullptr).empty());
+}
+
+// A relative folder in a file is meant from that file; one that is typed, from where it is typed.
+TEST(ModelPath, CountsFromWhereItWasWritten) {
+  PipelineProblems problems;
+  PipelineSpec spec = parse_pipeline(kYaml, "configs/mine/p.yaml", case_kinds(), {}, problems);
+  EXPECT_EQ(spec.model, "../models/a b");
+  EXPECT_EQ(model_path(spec), "configs/models/a b");
+  EXPECT_EQ(model_path(parse_clean(kYaml, case_kinds())), "../models/a b");
+  const char* const environment[] = {"COLIBRI_MODEL=here", nullptr};
+  std::vector<Override> overrides = overrides_from_environment(environment);
+  EXPECT_EQ(model_path(parse_pipeline(kYaml, "configs/p.yaml", case_kinds(), overrides, problems)), "here");
+  overrides.push_back({"model", "/there", {Origin::Kind::command_line, "--model"}});
+  EXPECT_EQ(model_path(parse_pipeline(kYaml, "configs/p.yaml", case_kinds(), overrides, problems)), "/there");
+  EXPECT_EQ(model_path(parse_clean(default_pipeline_yaml(), builtin_kinds())), "");
+  EXPECT_EQ(problems.to_status().message(), "");
 }
 
 TEST(DrawPipeline, HasEveryStageAndEdge) {
