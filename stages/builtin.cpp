@@ -4,6 +4,8 @@
 
 #include "stages/admit.hpp"
 #include "stages/attend.hpp"
+#include "stages/block_in.hpp"
+#include "stages/block_out.hpp"
 #include "stages/combine.hpp"
 #include "stages/compute.hpp"
 #include "stages/embed.hpp"
@@ -12,6 +14,7 @@
 #include "stages/read.hpp"
 #include "stages/route.hpp"
 #include "stages/sample.hpp"
+#include "stages/tap.hpp"
 #include "stages/transfer.hpp"
 #include "stages/write.hpp"
 
@@ -60,6 +63,9 @@ Registry builtin_registry() {
       {&kCombineInfo, create_combine, nullptr},
       {&kSampleInfo, create_sample, sample_memory_bytes},
       {&kWriteInfo, create_write, nullptr},
+      {&kBlockInInfo, create_block_in, nullptr},
+      {&kBlockOutInfo, create_block_out, nullptr},
+      {&kTapInfo, create_tap, nullptr},
   };
   for (const StageKind& kind : kinds) static_cast<void>(registry.add(kind));  // names differ
   return registry;

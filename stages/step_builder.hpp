@@ -10,6 +10,17 @@
 
 namespace colibri {
 
+// Cuts a step's rows into waves of `wave_rows`; the last may be shorter.
+inline void cut_into_waves(Step& step, std::uint64_t serial, std::uint32_t wave_rows, std::uint32_t layer) {
+  step.serial = serial;
+  step.waves_sampled = 0;
+  step.wave_count = (step.rows + wave_rows - 1) / wave_rows;
+  for (std::uint32_t index = 0; index < step.wave_count; ++index) {
+    const std::uint32_t begin = index * wave_rows;
+    step.waves[index] = {&step, index, begin, std::min(step.rows, begin + wave_rows), layer};
+  }
+}
+
 class StepBuilder {
  public:
   // `step` is free and has room for max_rows.
@@ -34,16 +45,7 @@ class StepBuilder {
     return count;
   }
 
-  // Cuts the rows into waves of `wave_rows`; the last may be shorter.
-  void finish(std::uint64_t serial, std::uint32_t wave_rows) {
-    step_.serial = serial;
-    step_.waves_sampled = 0;
-    step_.wave_count = (step_.rows + wave_rows - 1) / wave_rows;
-    for (std::uint32_t index = 0; index < step_.wave_count; ++index) {
-      const std::uint32_t begin = index * wave_rows;
-      step_.waves[index] = {&step_, index, begin, std::min(step_.rows, begin + wave_rows), 0};
-    }
-  }
+  void finish(std::uint64_t serial, std::uint32_t wave_rows) { cut_into_waves(step_, serial, wave_rows, 0); }
 
  private:
   static std::uint8_t flags(const Sequence& sequence, std::uint32_t position) noexcept {

@@ -45,6 +45,7 @@ void sum_up(RunReport& report) {
       report.prompt_tokens += stage.metric("prompt_rows_total");
       report.steps += stage.metric("steps_total");
     }
+    if (stage.kind == "block_in") report.steps += stage.metric("steps_total");
     if (stage.kind == "sample") report.generated_tokens += stage.metric("generated_tokens_total");
   }
 }
@@ -240,6 +241,8 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   services.hint_batches = pool.hint_batches();
   services.source = job.source;
   services.sink = job.sink;
+  services.hidden_source = job.hidden_source;
+  services.hidden_sink = job.hidden_sink;
   services.trace = job.trace;
   services.read_faults = job.read_faults;
   services.leak_slots = [&state] { state.slots.leak(); };

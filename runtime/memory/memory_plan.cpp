@@ -11,6 +11,7 @@
 #include "io/text/json_output.hpp"
 #include "runtime/memory/slot_shares.hpp"
 #include "runtime/memory/step_buffers.hpp"
+#include "topology/pipeline_graph.hpp"
 
 namespace colibri {
 namespace {
@@ -63,6 +64,15 @@ void plan_stages(MemoryPlan& plan, const PipelineSpec& pipeline, const Registry&
     if (bytes > 0) plan.lines.push_back({"scratch", "stage " + stage.name, bytes});
   }
   plan.scratch_bytes = rounded(plan.scratch_bytes);
+}
+
+// Whether an edge of the pipeline carries messages of this type.
+bool carries(const PipelineSpec& pipeline, const Registry& registry, MessageType type) {
+  const std::vector<const StageInfo*> infos = registry.infos();
+  const PipelineGraph graph = resolve_pipeline(pipeline, infos);
+  return std::any_of(graph.edges.begin(), graph.edges.end(), [&](const ResolvedEdge& edge) {
+    return edge.complete() && graph.output(edge).type == type;
+  });
 }
 
 // The needed number is exact, so that it can be copied into a file.
@@ -224,18 +234,25 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   plan.lines.push_back({"static", "dense weights", container.dense_bytes()});
 
   plan.step_bytes = step_bytes(plan.inputs);
-  plan.hint_batches = std::uint64_t{2} * plan.inputs.wave_credits();
+  // Without a predictor nothing takes the copies.
+  if (carries(pipeline, registry, MessageType::residual_copy))
+    plan.hint_batches = std::uint64_t{2} * plan.inputs.wave_credits();
   const std::uint64_t hints = plan.hint_batches * hint_batch_bytes(plan.inputs);
   const std::uint64_t steps = plan.inputs.in_flight * plan.step_bytes;
-  COLIBRI_RETURN_IF_ERROR(
-      plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints));
-  plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens",
-                        plan.kv_pages * plan.kv_page_bytes});
+  // KV pages belong to sequences, and sequences to requests: a pipeline that takes none has none.
+  if (carries(pipeline, registry, MessageType::request)) {
+    COLIBRI_RETURN_IF_ERROR(
+        plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints));
+    plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens",
+                          plan.kv_pages * plan.kv_page_bytes});
+  } else {
+    COLIBRI_RETURN_IF_ERROR(check_pool("dynamic", pipeline.memory.dynamic, plan.usable_bytes, steps + hints));
+  }
   plan.lines.push_back({"dynamic",
                         "steps: " + std::to_string(plan.inputs.in_flight) + " of " +
                             std::to_string(plan.inputs.max_rows) + " rows",
                         steps});
-  plan.lines.push_back({"dynamic", "copies for the predictor", hints});
+  if (hints > 0) plan.lines.push_back({"dynamic", "copies for the predictor", hints});
   plan.dynamic_bytes = rounded(plan.kv_pages * plan.kv_page_bytes) + rounded(steps + hints);
 
   plan_stages(plan, pipeline, registry);

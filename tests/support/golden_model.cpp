@@ -115,6 +115,17 @@ fs::path golden_container(const std::string& name, const std::string& config, co
 }
 
 PipelineSpec pipeline_with(const std::vector<std::pair<std::string, std::string>>& settings) {
+  return pipeline_from(default_pipeline_yaml(), settings);
+}
+
+std::string config_text(const std::string& name) {
+  std::ifstream file(fs::path(COLIBRI_TEST_DATA).parent_path() / "configs" / name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+PipelineSpec pipeline_from(std::string_view yaml,
+                           const std::vector<std::pair<std::string, std::string>>& settings) {
   const Registry registry = builtin_registry();
   std::vector<Override> overrides;
   // Enough for any golden, and small: the automatic size is meant for one model a machine.
@@ -124,7 +135,7 @@ PipelineSpec pipeline_with(const std::vector<std::pair<std::string, std::string>
   }
   PipelineProblems problems;
   const auto infos = registry.infos();
-  PipelineSpec spec = parse_pipeline(default_pipeline_yaml(), "built-in", infos, overrides, problems);
+  PipelineSpec spec = parse_pipeline(yaml, "test.yaml", infos, overrides, problems);
   check_pipeline(spec, infos, problems);
   EXPECT_TRUE(problems.to_status().is_ok()) << problems.to_status().to_string();
   return spec;
@@ -133,9 +144,13 @@ PipelineSpec pipeline_with(const std::vector<std::pair<std::string, std::string>
 std::unique_ptr<Engine> open_engine(const fs::path& container,
                                     const std::vector<std::pair<std::string, std::string>>& settings,
                                     const std::string& kernels) {
+  return open_pipeline(container, pipeline_with(settings), kernels);
+}
+
+std::unique_ptr<Engine> open_pipeline(const fs::path& container, PipelineSpec pipeline, const std::string& kernels) {
   EngineOptions options;
   options.kernels = kernels;
-  auto engine = Engine::open(container, pipeline_with(settings), options);
+  auto engine = Engine::open(container, std::move(pipeline), options);
   EXPECT_TRUE(engine.is_ok()) << engine.status().to_string();
   return engine ? std::move(engine).value() : nullptr;
 }

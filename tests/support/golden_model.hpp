@@ -38,10 +38,17 @@ std::filesystem::path container_of(const std::filesystem::path& checkpoint, cons
 // The built-in pipeline with settings on top: {{"memory.experts", "min"}}.
 PipelineSpec pipeline_with(const std::vector<std::pair<std::string, std::string>>& settings);
 
+// The same for any pipeline file's text; it must have no problem.
+PipelineSpec pipeline_from(std::string_view yaml, const std::vector<std::pair<std::string, std::string>>& settings);
+std::string config_text(const std::string& name);  // of a file in configs
+
 // An engine over the container, or null after a test failure.
 std::unique_ptr<Engine> open_engine(const std::filesystem::path& container,
                                     const std::vector<std::pair<std::string, std::string>>& settings = {},
                                     const std::string& kernels = "");
+
+std::unique_ptr<Engine> open_pipeline(const std::filesystem::path& container, PipelineSpec pipeline,
+                                      const std::string& kernels = "");
 
 struct JobRun {
   std::vector<RequestResult> results;  // by request index

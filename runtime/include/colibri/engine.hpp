@@ -43,6 +43,9 @@ struct EngineOptions {
 struct Job {
   RequestSource* source = nullptr;
   ResultSink* sink = nullptr;
+  // For pipelines that begin with block_in and end with block_out.
+  HiddenSource* hidden_source = nullptr;
+  HiddenSink* hidden_sink = nullptr;
   TraceRecorder* trace = nullptr;  // null: nothing is traced
   // Polled between steps; true finishes what is in the pipeline and leaves the rest unanswered.
   std::function<bool()> stopping;

@@ -87,7 +87,7 @@ struct Step {
   std::uint32_t slot = 0;  // index in the pool of steps
   std::uint32_t rows = 0;
   std::uint32_t wave_count = 0;
-  std::uint32_t waves_sampled = 0;          // sample
+  std::uint32_t waves_sampled = 0;          // sample, block_out
   Wave* waves = nullptr;                    // [wave_count]
   Sequence** sequences = nullptr;           // [rows]
   std::int32_t* tokens = nullptr;           // [rows]
@@ -95,7 +95,8 @@ struct Step {
   std::uint8_t* flags = nullptr;            // [rows] RowFlags
   Status* row_status = nullptr;             // [rows] not ok: the row's sequence fails
   float* residual = nullptr;                // [rows, hidden]
-  float* normed = nullptr;                  // [rows, hidden] input of the MoE block after its norm
+  float* normed = nullptr;                  // [rows, hidden] input of the MoE block after its norm; after
+                                            // combine, what the block has added to the residual
   kernels::QuantizedRows normed_quantized;  // the same for int8 weights (values null otherwise)
   float* router_logits = nullptr;           // [rows, num_experts]
   std::uint32_t* picks = nullptr;           // [rows, k] ascending expert id

@@ -44,6 +44,39 @@ class ResultSink {
   virtual Status flush() = 0;
 };
 
+// Rows for the experts of one MoE layer, without the model around them.
+struct HiddenRows {
+  std::string name;             // of the batch they belong to, for messages: "moe_input.3"
+  std::uint64_t batch = 0;      // the host's number of it
+  std::uint32_t layer = 0;      // a MoE layer
+  std::uint32_t first_row = 0;  // of the batch
+  std::uint32_t rows = 0;
+};
+
+// Where hidden states come from. Called by the block_in stage only.
+class HiddenSource {
+ public:
+  enum class Pull : std::uint8_t { rows, wait, end };
+  virtual ~HiddenSource() = default;
+  // Writes the next rows into residual [as many as fit, hidden]: the residual stream after attention, before
+  // the norm. They become one step: few rows at a time read more. wait: nothing now, `notify` will be called
+  // later. An error ends the job.
+  virtual Result<Pull> pull(HiddenRows& rows, std::span<float> residual) = 0;
+  // As of RequestSource. A host that wants a job to stop while a pull waits notifies too.
+  virtual void on_ready(std::function<void()> notify) = 0;
+};
+
+// Where the results of hidden states go. Called by the block_out stage only; the rows of a batch come in
+// pieces, and with several steps in flight in any order.
+class HiddenSink {
+ public:
+  virtual ~HiddenSink() = default;
+  // output [rows.rows, hidden]: what the block adds to each row, the shared expert included; not the row
+  // itself. status [rows.rows]: not ok: the row has no result, and its output means nothing.
+  virtual Status rows(const HiddenRows& rows, std::span<const float> output,
+                      std::span<const Status> status) = 0;
+};
+
 // Copies of intermediate values for `colibri trace` and `--trace-routing`. Called by stages in the order of
 // their work, from several threads: implementations lock. Rows are given with their sequence and position.
 class TraceRecorder {
@@ -92,10 +125,12 @@ struct Services {
   const Tokenizer* tokenizer = nullptr;  // null: token ids only
   KvRegion kv;
   SlotRegion slots;
-  std::span<Step> steps;              // handed out by admit
+  std::span<Step> steps;              // handed out by admit or block_in
   std::span<HintBatch> hint_batches;  // handed out by route
   RequestSource* source = nullptr;
   ResultSink* sink = nullptr;
+  HiddenSource* hidden_source = nullptr;
+  HiddenSink* hidden_sink = nullptr;
   TraceRecorder* trace = nullptr;          // null: nothing is traced
   std::shared_ptr<FaultPlan> read_faults;  // tests: faults injected into the reads of experts
   std::function<void(Status)>
