@@ -1,9 +1,8 @@
-// Writing safetensors files.
-#include <nlohmann/json.hpp>
-#include <set>
+// Writing safetensors files from memory.
+#include <utility>
 
 #include "io/checkpoint/safetensors.hpp"
-#include "io/container/little_endian.hpp"
+#include "io/checkpoint/safetensors_output.hpp"
 
 namespace colibri {
 
@@ -13,45 +12,22 @@ void SafetensorsWriter::add(std::string name, std::vector<std::uint64_t> shape,
 }
 
 Status SafetensorsWriter::write(const std::filesystem::path& path) const {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  std::set<std::string_view> names;
-  std::uint64_t offset = 0;
-  for (const Entry& entry : entries_) {
-    std::optional<std::uint64_t> elements = 1;
-    for (const std::uint64_t size : entry.shape)
-      elements = elements ? checked_mul(*elements, size) : elements;
-    if (!elements || *elements != entry.values.size()) {
-      return {ErrorCode::internal, "tensor to write has the wrong size: " + entry.name + " of shape " +
-                                       shape_to_string(entry.shape) + " has " +
-                                       std::to_string(entry.values.size()) + " values"};
-    }
-    if (!names.insert(entry.name).second) {
-      return {ErrorCode::internal, "tensor to write was added twice: " + entry.name};
-    }
-    const std::uint64_t bytes = *elements * sizeof(float);
-    header[entry.name] = {
-        {"dtype", "F32"}, {"shape", entry.shape}, {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
+  std::vector<OutputTensor> tensors;
+  for (const Entry& entry : entries_) tensors.push_back({entry.name, entry.shape});
+  auto layout = lay_out_safetensors(tensors);
+  if (!layout) return std::move(layout).status().at(path.string());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::uint64_t elements = (layout->offsets[i + 1] - layout->offsets[i]) / sizeof(float);
+    if (elements == entries_[i].values.size()) continue;
+    return {ErrorCode::internal, "tensor to write has the wrong size: " + entries_[i].name + " of shape " +
+                                     shape_to_string(entries_[i].shape) + " has " +
+                                     std::to_string(entries_[i].values.size()) + " values"};
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const nlohmann::json::exception& error) {  // a name that is not UTF-8
-    return {ErrorCode::invalid_input,
-            "cannot write safetensors header: " + path.string() + ": " + error.what()};
-  }
-  text.append((8 - text.size() % 8) % 8, ' ');  // readers expect aligned data
-
   COLIBRI_ASSIGN_OR_RETURN(const FileHandle file, FileHandle::open_for_writing(path));
   COLIBRI_RETURN_IF_ERROR(file.resize(0));
-  std::vector<std::byte> length;
-  append_little_endian(length, static_cast<std::uint64_t>(text.size()));
-  COLIBRI_RETURN_IF_ERROR(file.write_at(0, length));
-  COLIBRI_RETURN_IF_ERROR(file.write_at(length.size(), std::as_bytes(std::span(text))));
-  std::uint64_t position = length.size() + text.size();
-  for (const Entry& entry : entries_) {
-    COLIBRI_RETURN_IF_ERROR(file.write_at(position, std::as_bytes(std::span(entry.values))));
-    position += entry.values.size() * sizeof(float);
+  COLIBRI_RETURN_IF_ERROR(file.write_at(0, layout->head));
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    COLIBRI_RETURN_IF_ERROR(file.write_at(layout->offsets[i], std::as_bytes(std::span(entries_[i].values))));
   }
   return Status::ok();
 }

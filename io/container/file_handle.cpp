@@ -2,6 +2,7 @@
 #include "io/container/file_handle.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,6 +113,15 @@ Status FileHandle::resize(std::uint64_t bytes) const {
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) == 0) return Status::ok();
   return {ErrorCode::io, "cannot set the size of file: " + path_.string() + " to " + std::to_string(bytes) +
                              " bytes: " + system_reason(errno)};
+}
+
+Status FileHandle::lock() const {
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return Status::ok();
+  if (errno == EWOULDBLOCK) {
+    return {ErrorCode::invalid_input,
+            "another process is writing this file: " + path_.string() + "; wait for it or name another file"};
+  }
+  return {ErrorCode::io, "cannot lock file: " + path_.string() + ": " + system_reason(errno)};
 }
 
 Status FileHandle::sync() const {

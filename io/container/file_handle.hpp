@@ -36,6 +36,8 @@ class FileHandle {
   Status read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
   Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
   Status resize(std::uint64_t bytes) const;
+  // Refused while another process has locked the file. The lock goes with the handle.
+  Status lock() const;
   Status sync() const;  // returns when the data is on the device
 
  private:

@@ -24,6 +24,23 @@ struct EngineSession::Threads {
 EngineSession::EngineSession() = default;
 EngineSession::~EngineSession() = default;
 
+namespace {
+
+void add_files_of_stages(const PipelineSpec& pipeline, std::vector<JobFile>& files) {
+  const Registry registry = builtin_registry();
+  for (const StageSpec& stage : pipeline.stages) {
+    const StageKind* kind = registry.find(stage.kind);
+    if (kind == nullptr) continue;
+    for (const ParamInfo& param : kind->info->params) {
+      if (param.unit != kOutputFileUnit) continue;
+      files.push_back({"stages." + stage.name + "." + std::string(param.name),
+                       std::string(effective_param(stage, *kind->info, param.name)), true});
+    }
+  }
+}
+
+}  // namespace
+
 Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry,
                                       VerbContext& context) {
   COLIBRI_ASSIGN_OR_RETURN(LoadedPipeline loaded, load_pipeline(flags, registry.infos()));
@@ -37,12 +54,18 @@ Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry
 Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model,
                                                            const PipelineFlags& flags, VerbContext& context,
                                                            std::vector<JobFile> files, Check before_loading) {
-  const Registry registry = builtin_registry();
-  COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, registry, context));
+  COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, builtin_registry(), context));
+  return open(model, std::move(pipeline), context, std::move(files), std::move(before_loading));
+}
+
+Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model, PipelineSpec pipeline,
+                                                           VerbContext& context, std::vector<JobFile> files,
+                                                           Check before_loading) {
   COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, choose_kernels());
   std::unique_ptr<EngineSession> session(new EngineSession);
   session->profile_output_ = pipeline.profile.output;
   files.push_back({"the profile", session->profile_output_, true});
+  add_files_of_stages(pipeline, files);
   COLIBRI_RETURN_IF_ERROR(check_job_files(model, files));
   if (!session->profile_output_.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(session->profile_output_));
   // Placements on CPUs of their own add their slots to those of the default one.

@@ -22,8 +22,13 @@ class EngineSession {
   using Check = std::function<Status(const Container&)>;
 
   // Reports every problem of the pipeline on the console; the status then only says how many. `files` are
-  // those of the verb; the profile is added to them, and all are checked against each other (job_files.hpp).
+  // those of the verb; the profile and those that stages write are added to them, and all are checked against
+  // each other (job_files.hpp).
   static Result<std::unique_ptr<EngineSession>> open(const std::string& model, const PipelineFlags& flags,
+                                                     VerbContext& context, std::vector<JobFile> files = {},
+                                                     Check before_loading = {});
+  // The same for a pipeline that was read and checked already.
+  static Result<std::unique_ptr<EngineSession>> open(const std::string& model, PipelineSpec pipeline,
                                                      VerbContext& context, std::vector<JobFile> files = {},
                                                      Check before_loading = {});
   ~EngineSession();

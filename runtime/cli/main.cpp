@@ -50,6 +50,7 @@ void declare_verbs(CLI::App& app, VerbContext& context) {
   add_verify(app, context);
   add_plan(app, context);
   add_batch(app, context);
+  add_run(app, context);
   add_generate(app, context);
   add_perplexity(app, context);
   add_trace(app, context);

@@ -28,11 +28,12 @@ ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
   }
   const PlanInputs& inputs = plan->inputs;
   const std::uint64_t longest = std::min<std::uint64_t>(plan->longest_request(), plan->max_seq_len);
-  context.console.print("plan for " + arguments.model + ": steps of " + std::to_string(inputs.max_rows) +
-                        " rows in waves of " + std::to_string(inputs.wave_rows) + ", " +
-                        std::to_string(inputs.in_flight) + " in flight, " + std::to_string(inputs.threads) +
-                        " threads; longest request " + std::to_string(longest) + " tokens\n" +
-                        plan->to_table());
+  context.console.print(
+      "plan for " + arguments.model + ": steps of " + std::to_string(inputs.max_rows) + " rows in waves of " +
+      std::to_string(inputs.wave_rows) + ", " + std::to_string(inputs.in_flight) + " in flight, " +
+      std::to_string(inputs.threads) + " threads" +
+      (plan->kv_pages > 0 ? "; longest request " + std::to_string(longest) + " tokens" : "") + "\n" +
+      plan->to_table());
   return ExitStatus::ok;
 }
 

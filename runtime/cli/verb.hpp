@@ -51,6 +51,7 @@ void add_verify(CLI::App& app, VerbContext& context);
 void add_tokenize(CLI::App& app, VerbContext& context);
 void add_check(CLI::App& app, VerbContext& context);
 void add_batch(CLI::App& app, VerbContext& context);
+void add_run(CLI::App& app, VerbContext& context);
 void add_generate(CLI::App& app, VerbContext& context);
 void add_perplexity(CLI::App& app, VerbContext& context);
 void add_plan(CLI::App& app, VerbContext& context);

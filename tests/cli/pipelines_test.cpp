@@ -1,0 +1,186 @@
+// The pipeline files in configs, run as a user runs them, on the demo model: each does what it is for, and
+// results are equal to the bit where the pipelines differ only in how they work.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "io/checkpoint/safetensors.hpp"
+#include "tests/cli/demo_model.hpp"
+
+namespace colibri::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string config(const std::string& name) { return COLIBRI_TEST_DATA "/../configs/" + name; }
+
+// What must be equal, by line of input: all of a result but its place in the file.
+std::map<std::uint64_t, std::string> answers(const BatchRun& run) {
+  std::map<std::uint64_t, std::string> all;
+  for (const auto& [index, result] : run.results()) all[index] = result.dump();
+  return all;
+}
+
+std::string some_requests() {
+  std::vector<Json> requests = demo_requests();
+  requests.resize(12);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i]["max_tokens"] = 12;
+    requests[i]["logprobs"] = 2;
+    if (i % 3 == 1) requests[i]["temperature"] = 0.8;
+  }
+  return jsonl(requests);
+}
+
+TEST(Pipelines, EachOpensWithWhatItIsFor) {
+  std::size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(config(""))) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++files;
+    const std::string text = read_file(entry.path());
+    EXPECT_TRUE(text.starts_with("# ")) << entry.path();
+    const RunResult checked = run_colibri({"check", entry.path()});
+    EXPECT_EQ(checked.status, 0) << checked.err;
+  }
+  EXPECT_GE(files, 4U);
+}
+
+TEST(Pipelines, BatchMinimalAndScoreAnswerEqually) {
+  for (const char* task : {"generate", "score", "embed"}) {
+    const std::string requests = some_requests();
+    const auto expected = answers(BatchRun(requests, {"--task", task, "--experts-memory", "25%"}));
+    ASSERT_EQ(expected.size(), 12U);
+    for (const char* file : {"batch.yaml", "minimal.yaml", "score.yaml"}) {
+      const BatchRun run(requests, {"--task", task, "--pipeline", config(file), "--experts-memory", "25%"});
+      EXPECT_EQ(run.status(), 0) << run.err();
+      EXPECT_EQ(answers(run), expected) << file << " " << task;
+    }
+  }
+}
+
+// The smallest pipeline is the smallest: without any one of its stages it has problems.
+TEST(Pipelines, MinimalLacksNothingAndHasNothingMore) {
+  const std::string text = read_file(config("minimal.yaml"));
+  EXPECT_FALSE(contains(text, "kind: predict"));
+  const TemporaryFolder folder;
+  std::istringstream lines(text);
+  std::vector<std::string> stages;
+  for (std::string line; std::getline(lines, line);) {
+    if (const std::size_t at = line.find(": {kind: "); at != std::string::npos)
+      stages.push_back(line.substr(2, at - 2));
+  }
+  ASSERT_EQ(stages.size(), 11U);
+  for (const std::string& stage : stages) {
+    std::istringstream all(text);
+    std::string without;
+    for (std::string line; std::getline(all, line);) {
+      const bool of_stage = line.starts_with("  " + stage + ": ") || contains(line, "from: " + stage + ".") ||
+                            contains(line, "to: " + stage + ".");
+      if (!of_stage) without += line + "\n";
+    }
+    write_file(folder.file("without.yaml"), without);
+    EXPECT_EQ(run_colibri({"check", folder.file("without.yaml")}).status, 1) << stage;
+  }
+}
+
+// The documents of the held-out text, against what transformers computed.
+TEST(Pipelines, ScoreMatchesTheGoldenValues) {
+  const Json golden = Json::parse(read_file(demo_file("golden.json")));
+  std::vector<Json> requests;
+  std::istringstream text(read_file(demo_file("heldout.txt")));
+  for (std::string document; std::getline(text, document, '\f');)
+    requests.push_back({{"id", std::to_string(requests.size())}, {"prompt", document}});
+  ASSERT_EQ(requests.size(), golden["heldout"].size());
+  const BatchRun run(jsonl(requests), {"--task", "score", "--pipeline", config("score.yaml")});
+  ASSERT_EQ(run.status(), 0) << run.err();
+  double total = 0;
+  std::size_t scored = 0;
+  for (const auto& [index, result] : run.results()) {
+    double sum = 0;
+    for (const Json& logprob : result["prompt_logprobs"]) sum += logprob.get<double>();
+    scored += result["prompt_logprobs"].size();
+    EXPECT_NEAR(sum, golden["heldout"][index]["logprob_sum"].get<double>(), 0.05) << "document " << index;
+    total += sum;
+  }
+  EXPECT_EQ(scored, golden["scored_tokens"].get<std::size_t>());
+  EXPECT_NEAR(std::exp(-total / static_cast<double>(scored)), golden["perplexity"].get<double>(), 1e-3);
+}
+
+// Large steps are what score.yaml is for: it reads less than the standard pipeline.
+TEST(Pipelines, ScoreReadsLessThanBatch) {
+  std::vector<Json> requests;
+  std::istringstream text(read_file(demo_file("heldout.txt")));
+  for (std::string document; std::getline(text, document, '\f');)
+    requests.push_back({{"id", std::to_string(requests.size())}, {"prompt", document}});
+  const TemporaryFolder folder;
+  std::map<std::string, double> read, steps;
+  for (const std::string file : {"batch.yaml", "score.yaml"}) {
+    const BatchRun run(jsonl(requests), {"--task", "score", "--pipeline", config(file), "--experts-memory",
+                                         "min", "--profile", folder.file("profile.json")});
+    ASSERT_EQ(run.status(), 0) << run.err();
+    const Json profile = Json::parse(read_file(folder.file("profile.json")));
+    read[file] = profile["bytes_read"].get<double>();
+    steps[file] = profile["steps"].get<double>();
+  }
+  EXPECT_LT(steps["score.yaml"], steps["batch.yaml"] / 2);
+  EXPECT_LT(read["score.yaml"], read["batch.yaml"] / 2);
+}
+
+// A tap and --trace-routing tell the same, and a job with a tap answers what it answers without.
+TEST(Pipelines, ATapTellsWhatTheTraceTells) {
+  const TemporaryFolder folder;
+  std::string yaml = read_file(config("batch.yaml"));
+  const std::string edge = "  - {from: route.waves, to: combine.waves}\n";
+  yaml.replace(yaml.find(edge), edge.size(),
+               "  - {from: route.waves, to: tap.waves}\n  - {from: tap.waves, to: combine.waves}\n");
+  yaml.insert(yaml.find("  route: {"),
+              "  tap: {kind: tap, what: routes, layers: \"1,4-5\", file: " + folder.file("tap") + "}\n");
+  write_file(folder.file("tapped.yaml"), yaml);
+  const BatchRun tapped(some_requests(), {"--pipeline", folder.file("tapped.yaml"), "--trace-routing",
+                                          folder.file("trace"), "--experts-memory", "25%"});
+  ASSERT_EQ(tapped.status(), 0) << tapped.err();
+  EXPECT_EQ(answers(tapped), answers(BatchRun(some_requests(), {"--experts-memory", "25%"})));
+
+  using Key = std::tuple<std::string, int, int>;
+  const auto rows = [](const std::vector<Json>& lines, bool all) {
+    std::map<Key, std::string> found;
+    for (const Json& line : lines) {
+      const int layer = line.value("layer", -1);
+      if (!line.contains("id") || (!all && layer != 1 && layer < 4)) continue;
+      found[{line["id"], line["position"], layer}] = line["experts"].dump() + line["weights"].dump();
+    }
+    return found;
+  };
+  const auto tap = rows(parse_jsonl(read_file(folder.file("tap"))), true);
+  EXPECT_GT(tap.size(), 100U);
+  EXPECT_EQ(tap, rows(parse_jsonl(read_file(folder.file("trace"))), false));
+}
+
+TEST(Pipelines, ATapNeverWritesOverOtherFiles) {
+  const TemporaryFolder folder;
+  std::string yaml = read_file(config("batch.yaml"));
+  const std::string edge = "  - {from: attend.routed, to: route.waves}\n";
+  yaml.replace(yaml.find(edge), edge.size(),
+               "  - {from: attend.routed, to: tap.waves}\n  - {from: tap.waves, to: route.waves}\n");
+  yaml.insert(yaml.find("  route: {"), "  tap: {kind: tap}\n");
+  write_file(folder.file("p.yaml"), yaml);
+  write_file(folder.file("in"), some_requests());
+  const std::string weights = read_file(demo_model() + "/experts.bin");
+  for (const auto& [file, words] :
+       {std::pair{folder.file("in"), "stages.tap.file would overwrite the requests"},
+        std::pair{folder.file("out"), "stages.tap.file"},
+        std::pair{demo_model() + "/experts.bin", "into the model's folder"}}) {
+    const RunResult run =
+        run_colibri({"batch", demo_model(), folder.file("in"), "-o", folder.file("out"), "--pipeline",
+                     folder.file("p.yaml"), "--set", "stages.tap.file=" + file});
+    EXPECT_EQ(run.status, 1);
+    EXPECT_TRUE(contains(run.err, words)) << run.err;
+  }
+  EXPECT_EQ(read_file(folder.file("in")), some_requests());
+  EXPECT_TRUE(read_file(demo_model() + "/experts.bin") == weights);
+}
+
+}  // namespace
+}  // namespace colibri::test
