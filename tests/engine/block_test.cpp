@@ -10,10 +10,13 @@
 #include <thread>
 
 #include "io/checkpoint/safetensors.hpp"
+#include "io/read/aligned_region.hpp"
 #include "io/read/fault_backend.hpp"
 #include "runtime/engine/step_scheduler.hpp"
+#include "runtime/memory/step_buffers.hpp"
 #include "tests/support/golden_model.hpp"
 #include "tests/support/hidden_job.hpp"
+#include "tests/support/stage_harness.hpp"
 
 namespace colibri::testing {
 namespace {
@@ -186,6 +189,46 @@ TEST_F(BlockJob, EqualToTheBitInAnyOrderOfWork) {
         *engine, some, {.stepped = &scheduler, .inject_blocking = [&] { return random() % 4 == 0; }});
     EXPECT_EQ(all_bits(run), expected) << "seed " << seed;
   }
+}
+
+// A step is built while another one is on its way, and none without a free step.
+TEST_F(BlockJob, StepsOverlap) {
+  const auto engine =
+      open_block(container_, {{"steps.max_rows", "8"}, {"steps.wave_rows", "4"}, {"steps.in_flight", "2"}});
+  ASSERT_NE(engine, nullptr);
+  const std::uint64_t bytes = 2 * step_bytes(engine->plan().inputs);
+  const auto memory = AlignedRegion::create(bytes);
+  ASSERT_TRUE(memory.is_ok());
+  StepPool pool(engine->plan().inputs, 0, memory->bytes());
+  const std::uint32_t hidden = engine->spec().hidden_size;
+  BatchSource source({{0, std::vector<float>(20 * hidden, 1.0F)}}, hidden);
+  Services services;
+  services.plan = engine->plan().inputs;
+  services.steps = pool.steps();
+  services.hidden_source = &source;
+  const Registry registry = builtin_registry();
+  StageHarness block_in(*registry.find("block_in"), services);
+  ASSERT_TRUE(block_in.started.is_ok());
+  for (int call = 0; call < 20; ++call) block_in.resume();
+  EXPECT_EQ(block_in.last_wait, Wait::input);
+  EXPECT_EQ(source.pulls, 2U);
+  ASSERT_EQ(block_in.level(0), 4U) << "two waves of each step";
+  Message first, message;
+  for (int wave = 0; wave < 4; ++wave) {
+    ASSERT_TRUE(block_in.take(0, message));
+    if (wave == 0) first = message;
+    EXPECT_EQ(message.wave()->step == first.wave()->step, wave < 2);
+    EXPECT_EQ(message.wave()->index, static_cast<std::uint32_t>(wave % 2));
+  }
+  block_in.send(0, {.type = MessageType::step_done, .object = first.wave()->step});
+  for (int call = 0; call < 20; ++call) block_in.resume();
+  EXPECT_EQ(source.pulls, 3U);
+  ASSERT_TRUE(block_in.take(0, message));
+  EXPECT_EQ(message.wave()->rows(), 4U) << "the last four rows";
+  EXPECT_FALSE(block_in.emitter.ended) << "steps are on their way";
+  for (Step& step : pool.steps()) block_in.send(0, {.type = MessageType::step_done, .object = &step});
+  for (int call = 0; call < 3; ++call) block_in.resume();
+  EXPECT_TRUE(block_in.emitter.ended);
 }
 
 TEST_F(BlockJob, PlansNeitherKvPagesNorHints) {

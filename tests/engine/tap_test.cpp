@@ -330,8 +330,10 @@ TEST_F(TapStage, ItsMemoryDoesNotGrowWithTheJob) {
     return mallinfo2().uordblks;
   };
   const std::size_t few = send(50);
-  EXPECT_LE(send(5000), few + 4096);
+  // The harness keeps little of its own; the lines alone are many times this.
+  EXPECT_LE(send(5000), few + (256U << 10));
   harness.end_of_input();
+  EXPECT_GT(harness.count("written_bytes_total"), 4U << 20);
   EXPECT_TRUE(failures_.empty());
   EXPECT_EQ(harness.count("rows_total"), 4U * 5050);
 }
