@@ -132,7 +132,7 @@ TEST_F(Readme, ReferenceIsWhatTheTablesSay) {
 TEST_F(Readme, ItsFlagsExist) {
   std::string help = run_program({"/bin/bash", (project_root() / "setup.sh").string(), "help"}, options()).out;
   for (const char* verb : {"convert", "inspect", "verify", "plan", "batch", "generate", "perplexity", "trace",
-                           "tokenize", "check", "version"}) {
+                           "tokenize", "check", "run", "version"}) {
     help += run_program({kColibriProgram, "help", verb}, options()).out;
   }
   const Page readme = page("README.md");
