@@ -32,7 +32,7 @@ class Inspect : public testing::Test {
 TEST_F(Inspect, ListsTheKinds) {
   const RunResult list = inspect({});
   EXPECT_EQ(list.status, 0) << list.err;
-  EXPECT_TRUE(contains(list.out, "\nfetch     reads expert records")) << list.out;
+  EXPECT_TRUE(contains(list.out, "\nfetch      reads expert records")) << list.out;
   const Result<JsonValue> json = parse_json(inspect({"--json"}).out);
   ASSERT_TRUE(json.is_ok()) << json.status().to_string();
   std::size_t lines = 0;
