@@ -1,6 +1,7 @@
 // colibri run: a pipeline file over hidden states in a file, without the model around its experts.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -125,7 +126,14 @@ ExitStatus Run::finish(const RunReport& report) {
                                                 " came back; please report this"));
   }
   if (Status written = output_->finish(); !written) return fail(std::move(written));
-  if (!context_.console.quiet()) context_.console.write_report(report.to_table());
+  if (!context_.console.quiet()) {
+    context_.console.write_report(report.to_table());
+    char rate[64];
+    std::snprintf(rate, sizeof rate, "%.0f rows/s",
+                  static_cast<double>(source_->rows()) / std::max(report.wall_seconds, 1e-9));
+    context_.console.info("run: wrote " + arguments_.output + ": " + std::to_string(source_->rows()) +
+                          " rows, " + rate);
+  }
   if (Status written = session_->write_profile(report); !written) return fail(std::move(written));
   if (sink_->failed() == 0) return ExitStatus::ok;
   for (const Status& failure : sink_->failures()) context_.console.error(Status(failure).at("run"));
