@@ -53,7 +53,9 @@ Actor::Actor(std::string name, const StageInfo& info, std::unique_ptr<Stage> sta
       completions_(completion_capacity) {}
 
 void Actor::wake(bool foreign) {
-  if (!scheduled_.exchange(true, std::memory_order_seq_cst)) executor_.schedule(*this, foreign);
+  if (scheduled_.exchange(true, std::memory_order_seq_cst)) return;
+  if (lose_wakes_ && lose_wakes_()) return;
+  executor_.schedule(*this, foreign);
 }
 
 void Actor::run() {
@@ -61,9 +63,10 @@ void Actor::run() {
   // exchange order what waking threads did before this run; the turn, what the run before did.
   static_cast<void>(scheduled_.load(std::memory_order_acquire));
   scheduled_.exchange(false, std::memory_order_seq_cst);
-  const std::uint32_t turn = turn_.load(std::memory_order_acquire);
   // Woken by a thread of its own before all stages have started: it is woken again when they have.
   if (phase_ != nullptr && phase_->load(std::memory_order_seq_cst) == RunPhase::starting) return;
+  const std::uint32_t turn = turn_.load(std::memory_order_acquire) + 1;
+  turn_.store(turn, std::memory_order_relaxed);
   const std::uint64_t begin = now_ns();
   clock_ns_ = begin;
   if (accounted_ != Wait::none) {

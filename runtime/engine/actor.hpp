@@ -62,10 +62,18 @@ class Actor final : private Emitter, private CompletionPort {
   void follow(const std::atomic<RunPhase>& phase) { phase_ = &phase; }
   // Tests: called before each delivery; true makes the actor act as if blocked, until the next wake.
   void inject_blocking(std::function<bool()> blocked) { inject_blocking_ = std::move(blocked); }
+  // Tests: asked at each wake; true loses it, as an executor might.
+  void lose_wakes(std::function<bool()> lost) { lose_wakes_ = std::move(lost); }
 
   // Orders what all runs did before what the caller does; called when none is going on.
   void after_last_run() const noexcept { static_cast<void>(turn_.load(std::memory_order_acquire)); }
   void wake(bool foreign);
+  // A wake that no run has answered yet.
+  bool due() const noexcept { return scheduled_.load(std::memory_order_relaxed); }
+  // Changes with each run that begins or ends; odd while one goes on.
+  std::uint32_t turn() const noexcept { return turn_.load(std::memory_order_relaxed); }
+  // Schedules a run that was due and did not come. One run more than needed does no harm.
+  void wake_again() { executor_.schedule(*this, true); }
   void run();
   // Drops what lies in the inbox of an actor that ended, with what belongs to the receiver. Called by run,
   // and when the pipeline goes.
@@ -128,7 +136,7 @@ class Actor final : private Emitter, private CompletionPort {
   std::vector<Output> outputs_;             // [ports]
   boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
   std::atomic<bool> scheduled_{false};
-  std::atomic<std::uint32_t> turn_{0};  // orders one run after the other for memory
+  std::atomic<std::uint32_t> turn_{0};  // see turn(); orders one run after the other for memory
   const std::atomic<RunPhase>* phase_ = nullptr;
   Wait blocked_ = Wait::none;       // what the stage answered last
   std::uint32_t blocked_port_ = 0;  // the port that it answered for
@@ -149,6 +157,7 @@ class Actor final : private Emitter, private CompletionPort {
   std::function<void()> on_ended_;
   std::function<void(Status)> on_failure_;
   std::function<bool()> inject_blocking_;
+  std::function<bool()> lose_wakes_;
   Metrics metrics_;
 };
 

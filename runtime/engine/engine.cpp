@@ -257,6 +257,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   options.live = state.parameters.get();
   options.stepped = job.stepped;
   options.inject_blocking = job.inject_blocking;
+  options.lose_wakes = job.lose_wakes;
   COLIBRI_ASSIGN_OR_RETURN(std::unique_ptr<Pipeline> pipeline,
                            Pipeline::build(state.pipeline, *state.registry, services, state.plan.stage_bytes,
                                            state.scratch_pool.bytes(), options));

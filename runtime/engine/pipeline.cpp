@@ -16,6 +16,8 @@ constexpr std::uint32_t kRequestCapacity = 64;
 constexpr std::uint32_t kOutcomeCapacity = 256;
 constexpr std::uint32_t kHostCapacity = 64;
 constexpr std::uint32_t kMaxCapacity = 65'534;
+// How often a waiting thread looks for actors that wait for a run in vain.
+constexpr std::chrono::milliseconds kStallPeriod{50};
 
 double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
@@ -145,6 +147,7 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
     member.actor->on_ended([this] { actor_ended(); });
     member.actor->on_failure([this](Status status) { abort(std::move(status)); });
     if (options.inject_blocking) member.actor->inject_blocking(options.inject_blocking);
+    if (options.lose_wakes && options.stepped == nullptr) member.actor->lose_wakes(options.lose_wakes);
     if (options.stepped == nullptr) placements_[placement_of_stage_[i]]->add(*member.actor);
     members_.push_back(std::move(member));
   }
@@ -250,13 +253,40 @@ void Pipeline::wait() {
     stepped_->run_until([this] { return all_ended(); });
     return;
   }
-  std::unique_lock lock(mutex_);
-  all_ended_.wait(lock, [this] { return ended_ == members_.size(); });
+  while (!wait_for(kStallPeriod)) {
+  }
 }
 
 bool Pipeline::wait_for(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  return all_ended_.wait_for(lock, limit, [this] { return ended_ == members_.size(); });
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + limit;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      const Clock::time_point next = std::min(deadline, Clock::now() + kStallPeriod);
+      if (all_ended_.wait_until(lock, next, [this] { return ended_ == members_.size(); })) return true;
+    }
+    help_stalled();
+    if (Clock::now() >= deadline) return false;
+  }
+}
+
+// oneTBB before 2022.0 may miss the signal that a task was enqueued: its workers then sleep on, with a task
+// at hand and an actor due. An actor that is due, does not run and has not run since the last look is such a
+// case, or a processor much too busy: the waiting thread schedules it once more, and works in its arena until
+// that is idle.
+void Pipeline::help_stalled() {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    const bool due = member.actor->due();
+    const std::uint32_t turn = member.actor->turn();
+    const bool stalled = due && member.seen_due && turn == member.seen_turn && turn % 2 == 0;
+    member.seen_due = due;
+    member.seen_turn = turn;
+    if (!stalled) continue;
+    member.actor->wake_again();
+    placements_[placement_of_stage_[i]]->wait_idle();
+  }
 }
 
 bool Pipeline::all_ended() const {

@@ -39,6 +39,8 @@ class Pipeline {
     StepScheduler* stepped = nullptr;
     // Tests: asked before each call into a stage; true makes it act as if blocked.
     std::function<bool()> inject_blocking;
+    // Tests: asked at each wake of an actor; true loses it. Not for stepped pipelines.
+    std::function<bool()> lose_wakes;
   };
 
   // scratch: memory for all stages, stage_bytes[i] for stage i. Everything passed must outlive the pipeline.
@@ -77,6 +79,8 @@ class Pipeline {
     std::unique_ptr<Actor> actor;
     std::unique_ptr<ActorContext> context;
     Executor* executor;
+    std::uint32_t seen_turn = 0;  // when help_stalled looked last
+    bool seen_due = false;
   };
 
   Pipeline() = default;
@@ -91,6 +95,7 @@ class Pipeline {
   bool all_ended() const;
   void actor_ended();
   void wait_idle() noexcept;
+  void help_stalled();
 
   std::vector<std::unique_ptr<Placement>> placements_;
   std::vector<std::size_t> placement_of_stage_;

@@ -61,6 +61,23 @@ TEST(Schedule, AnyOrderOfWorkGivesTheSameBits) {
 }
 
 // The same seed, and reads that complete at their own pace: the schedule may differ, the answers may not.
+// A scheduler that forgets what it was asked to run, as oneTBB may.
+TEST(Schedule, LostWakesOnlyCostTime) {
+  const auto container = golden_container(kModel, "config.json", "auto");
+  const auto engine = open_engine(container, {{"memory.experts", "25%"}});
+  ASSERT_NE(engine, nullptr);
+  const auto expected = result_bits(run_job(*engine, requests()));
+  std::atomic<std::uint32_t> wakes{0}, lost{0};
+  JobRunOptions options;
+  options.lose_wakes = [&] {
+    const bool lose = wakes.fetch_add(1) % 97 == 50;
+    lost += lose ? 1 : 0;
+    return lose;
+  };
+  EXPECT_EQ(result_bits(run_job(*engine, requests(), options)), expected);
+  EXPECT_GT(lost.load(), 0U);
+}
+
 TEST(Schedule, ASchedulerServesOneJobAfterTheOther) {
   const auto engine =
       open_engine(golden_container(kModel, "config.json", "auto"), {{"memory.experts", "50%"}});

@@ -169,6 +169,7 @@ JobRun run_job(Engine& engine, std::vector<Request> requests, const JobRunOption
   job.trace = options.trace;
   job.stepped = options.stepped;
   job.inject_blocking = options.inject_blocking;
+  job.lose_wakes = options.lose_wakes;
   auto report = engine.run(job);
   EXPECT_TRUE(report.is_ok()) << report.status().to_string();
   JobRun run;

@@ -58,6 +58,7 @@ struct JobRunOptions {
   TraceRecorder* trace = nullptr;
   StepScheduler* stepped = nullptr;
   std::function<bool()> inject_blocking;
+  std::function<bool()> lose_wakes;
 };
 // Runs the requests as one job; fails the test when the job fails or a request has no result.
 JobRun run_job(Engine& engine, std::vector<Request> requests, const JobRunOptions& options = {});

@@ -57,6 +57,7 @@ struct Job {
   std::shared_ptr<FaultPlan> read_faults;
   // Tests: see Pipeline::Options.
   std::function<bool()> inject_blocking;
+  std::function<bool()> lose_wakes;
 };
 
 class Engine {
