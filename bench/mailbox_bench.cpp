@@ -127,11 +127,12 @@ double seconds_per_hop(const Machine& machine, const std::vector<std::uint32_t>&
   Services services;
   services.plan.spec = &model;
   services.plan.max_rows = services.plan.wave_rows = 1;
-  services.plan.threads = threads;
+  spec.threads = threads;
+  const PlacementPlan placement = place_pipeline(spec, registry.infos(), machine);
   Pipeline* running = nullptr;
   services.fail_job = [&running](Status status) { running->abort(std::move(status)); };
   Pipeline::Options options;
-  options.machine = &machine;
+  options.placement = &placement;
   auto pipeline = Pipeline::build(spec, registry, services, std::vector<std::uint64_t>(3), {}, options);
   if (!pipeline) return -1;
   running = pipeline.value().get();

@@ -100,6 +100,7 @@ const StageInfo kAttendInfo = {
     .params = kParams,
     .metrics = kMetrics,
     .max_emits = 1,
+    .memory = {.dense = true, .kv = true, .steps = true},
 };
 
 std::unique_ptr<Stage> create_attend() { return std::make_unique<Attend>(); }

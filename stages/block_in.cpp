@@ -204,6 +204,7 @@ const StageInfo kBlockInInfo = {
     .metrics = kMetrics,
     .max_emits = 1,
     .source = true,
+    .memory = {.steps = true},
 };
 
 std::unique_ptr<Stage> create_block_in() { return std::make_unique<BlockIn>(); }

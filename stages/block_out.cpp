@@ -90,6 +90,7 @@ const StageInfo kBlockOutInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 1,
+    .memory = {.steps = true},
 };
 
 std::unique_ptr<Stage> create_block_out() { return std::make_unique<BlockOut>(); }

@@ -161,6 +161,7 @@ const StageInfo kCombineInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 0,
+    .memory = {.steps = true},
 };
 
 std::unique_ptr<Stage> create_combine() { return std::make_unique<Combine>(); }

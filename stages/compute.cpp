@@ -251,6 +251,7 @@ const StageInfo kComputeInfo = {
     .metrics = kMetrics,
     .max_emits = 0,
     .partitioned = true,
+    .memory = {.dense = true, .steps = true},
 };
 
 std::unique_ptr<Stage> create_compute() { return std::make_unique<Compute>(); }

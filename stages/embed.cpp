@@ -71,6 +71,7 @@ const StageInfo kEmbedInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 1,
+    .memory = {.dense = true, .steps = true},
 };
 
 std::unique_ptr<Stage> create_embed() { return std::make_unique<Embed>(); }

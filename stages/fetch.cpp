@@ -494,6 +494,7 @@ const StageInfo kFetchInfo = {
     .metrics = kMetrics,
     .max_emits = 0,
     .partitioned = true,
+    .memory = {.slots = true},
 };
 
 std::unique_ptr<Stage> create_fetch() { return std::make_unique<Fetch>(); }

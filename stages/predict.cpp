@@ -273,6 +273,7 @@ const StageInfo kPredictInfo = {
     .params = kParams,
     .metrics = kMetrics,
     .max_emits = 1,
+    .memory = {.dense = true},
 };
 
 std::unique_ptr<Stage> create_predict() { return std::make_unique<Predict>(); }

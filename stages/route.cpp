@@ -335,6 +335,7 @@ const StageInfo kRouteInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 1,
+    .memory = {.dense = true, .steps = true},
 };
 
 std::unique_ptr<Stage> create_route() { return std::make_unique<Route>(); }

@@ -326,6 +326,7 @@ const StageInfo kSampleInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 1,
+    .memory = {.dense = true, .steps = true},
 };
 
 std::unique_ptr<Stage> create_sample() { return std::make_unique<Sample>(); }

@@ -188,6 +188,7 @@ const StageInfo kTapInfo = {
     .metrics = kMetrics,
     .max_emits = 1,
     .state_needs = kStateNeeds,
+    .memory = {.steps = true},
 };
 
 std::unique_ptr<Stage> create_tap() { return std::make_unique<Tap>(); }

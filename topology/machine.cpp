@@ -1,21 +1,18 @@
-// The machine: affinity and memory from /proc, limits from cgroups, NUMA nodes from hwloc.
+// The machine: affinity and memory from /proc, limits from cgroups, hardware from hwloc.
 //
-// All but the nodes is read from files below a root, so that a test can copy the files of
+// All but the hardware is read from files below a root, so that a test can copy the files of
 // any machine. What a system does not have (cgroups, NUMA) is no limit and one node; what
 // every Linux has (affinity, MemAvailable) must be readable.
 #include "topology/machine.hpp"
 
-#include <hwloc.h>
-#include <sched.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <memory>
+#include <fstream>
+#include <iterator>
 
 #include "topology/cgroup.hpp"
 #include "topology/cpu_list.hpp"
+#include "topology/hardware.hpp"
 #include "topology/proc_text.hpp"
 
 namespace colibri {
@@ -37,28 +34,7 @@ std::vector<std::uint32_t> intersection(const std::vector<std::uint32_t>& a,
   return both;
 }
 
-// Nodes of the running machine, those outside our cpuset left out by hwloc; empty when it cannot look.
-std::vector<NumaNode> nodes_of_running_machine(const std::vector<std::uint32_t>& allowed) {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return {};
-  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(raw,
-                                                                                    hwloc_topology_destroy);
-  // NUMA nodes alone: caches and devices cost most of the time that loading takes.
-  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  if (hwloc_topology_load(raw) != 0) return {};
-  std::vector<NumaNode> nodes;
-  for (hwloc_obj_t object = nullptr;
-       (object = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
-    NumaNode node{object->os_index, {}};
-    for (const std::uint32_t cpu : allowed) {
-      if (object->cpuset != nullptr && hwloc_bitmap_isset(object->cpuset, cpu)) node.cpus.push_back(cpu);
-    }
-    nodes.push_back(std::move(node));
-  }
-  return nodes;
-}
-
-// The same from a tree of files: copied ones, and machines that hwloc does not know.
+// Nodes from a tree of files: copied ones, and machines that hwloc does not know.
 std::vector<NumaNode> nodes_of_files(const fs::path& root, const std::vector<std::uint32_t>& allowed_cpus,
                                      std::string_view status) {
   const fs::path folder = root / "sys/devices/system/node";
@@ -71,7 +47,7 @@ std::vector<NumaNode> nodes_of_files(const fs::path& root, const std::vector<std
   std::vector<NumaNode> nodes;
   for (const std::uint32_t index : indices) {
     const auto cpus = list_or_empty(read_proc_text(folder / ("node" + std::to_string(index)) / "cpulist"));
-    nodes.push_back({index, intersection(cpus, allowed_cpus)});
+    nodes.push_back({.index = index, .cpus = intersection(cpus, allowed_cpus)});
   }
   return nodes;
 }
@@ -85,8 +61,8 @@ std::uint64_t kibibytes(std::string_view text, std::string_view key) {
 
 }  // namespace
 
-std::uint32_t Machine::default_threads() const noexcept {
-  auto threads = static_cast<double>(cpus.size());
+std::uint32_t Machine::threads_for(std::size_t cpu_count) const noexcept {
+  auto threads = static_cast<double>(cpu_count);
   if (cpu_quota > 0) threads = std::min(threads, std::ceil(cpu_quota));
   return std::max<std::uint32_t>(static_cast<std::uint32_t>(threads), 1);
 }
@@ -98,7 +74,13 @@ std::uint64_t Machine::usable_memory() const noexcept {
   return free / 5 * 4;
 }
 
-Result<Machine> read_machine(const std::string& root) {
+const NumaNode* Machine::find_node(std::uint32_t index) const noexcept {
+  const auto found =
+      std::find_if(nodes.begin(), nodes.end(), [index](const NumaNode& node) { return node.index == index; });
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+Result<Machine> read_machine(const std::string& root, MachineDetail detail) {
   const fs::path top(root);
   // Affinity is a matter of threads: the caller's counts, not the first thread's.
   std::optional<std::string> status = read_proc_text(top / "proc/thread-self/status");
@@ -123,10 +105,43 @@ Result<Machine> read_machine(const std::string& root) {
   machine.memory_limit_origin = std::move(limits.memory_limit_origin);
 
   // hwloc looks at the running machine only (other roots are set by a process-wide variable).
-  if (root == "/") machine.nodes = nodes_of_running_machine(machine.cpus);
+  if (root == "/") read_running_hardware(detail, machine);
   if (machine.nodes.empty()) machine.nodes = nodes_of_files(top, machine.cpus, *status);
-  if (machine.nodes.empty()) machine.nodes.push_back({0, machine.cpus});  // kernels without NUMA
+  if (machine.nodes.empty()) {
+    machine.nodes.push_back({.index = 0, .cpus = machine.cpus});  // kernels without NUMA
+  }
   machine.numa_nodes = static_cast<std::uint32_t>(machine.nodes.size());
+  return machine;
+}
+
+Result<Machine> read_machine_file(const fs::path& file) {
+  const auto refuse = [&file](ErrorCode code, std::string_view why) {
+    return Status(code, "the machine file cannot be used: " + file.string() + ": " + std::string(why) +
+                            "; expected XML written by `lstopo machine.xml` of hwloc 2");
+  };
+  std::error_code error;
+  const std::uint64_t bytes = fs::file_size(file, error);
+  if (error) return refuse(ErrorCode::not_found, error.message());
+  if (bytes > kMaximumMachineFileBytes) {
+    return refuse(ErrorCode::invalid_input, "it has " + std::to_string(bytes) + " bytes, more than the " +
+                                                std::to_string(kMaximumMachineFileBytes) + " allowed");
+  }
+  std::ifstream stream(file, std::ios::binary);
+  std::string xml(bytes, '\0');
+  stream.read(xml.data(), static_cast<std::streamsize>(bytes));
+  xml.resize(static_cast<std::size_t>(std::max<std::streamsize>(stream.gcount(), 0)));
+  if (stream.bad() || xml.empty()) return refuse(ErrorCode::io, "it is empty or cannot be read");
+  Machine machine;
+  machine.name = "the machine of " + file.string();
+  machine.cpus_origin = "the machine file";
+  if (const Status read = read_exported_hardware(xml, machine); !read)
+    return refuse(read.code(), read.message());
+  machine.numa_nodes = static_cast<std::uint32_t>(machine.nodes.size());
+  for (const NumaNode& node : machine.nodes) {
+    const auto sum = checked_add(machine.memory_available, node.memory_bytes);
+    if (!sum) return refuse(ErrorCode::invalid_input, "its nodes have more memory than a number can hold");
+    machine.memory_available = *sum;
+  }
   return machine;
 }
 
@@ -138,46 +153,6 @@ std::uint64_t peak_resident_bytes() {
 std::uint64_t resident_bytes() {
   const std::string status = read_proc_text("/proc/self/status").value_or("");
   return kibibytes(status, "VmRSS:") + kibibytes(status, "HugetlbPages:");
-}
-
-void check_placement(const PipelineSpec& spec, const Machine& machine, PipelineProblems& problems) {
-  std::vector<std::uint32_t> nodes;
-  for (const NumaNode& node : machine.nodes) nodes.push_back(node.index);
-  for (const StageSpec& stage : spec.stages) {
-    const std::string path = "stages." + stage.name;
-    if (stage.numa_node && !std::binary_search(nodes.begin(), nodes.end(), *stage.numa_node)) {
-      problems.add(stage.numa_node_origin, path + ".numa_node",
-                   "no NUMA node " + std::to_string(*stage.numa_node) +
-                       " may be used on this machine; expected one of " + format_cpu_list(nodes));
-    }
-    std::vector<std::uint32_t> missing;
-    std::set_difference(stage.cpus.begin(), stage.cpus.end(), machine.cpus.begin(), machine.cpus.end(),
-                        std::back_inserter(missing));
-    if (!missing.empty()) {
-      problems.add(stage.cpus_origin, path + ".cpus",
-                   "CPUs " + format_cpu_list(missing) +
-                       " may not be used on this machine; expected some of " + format_cpu_list(machine.cpus));
-    }
-  }
-}
-
-Status pin_this_thread(const std::vector<std::uint32_t>& cpus) {
-  if (cpus.empty()) return {};
-  const std::uint32_t highest = *std::max_element(cpus.begin(), cpus.end());
-  if (highest > kMaximumCpu) {
-    return {ErrorCode::invalid_input, "cannot pin a thread to CPU " + std::to_string(highest) +
-                                          "; the highest is " + std::to_string(kMaximumCpu)};
-  }
-  // Allocated: the fixed cpu_set_t ends at CPU 1023.
-  const std::size_t bytes = CPU_ALLOC_SIZE(highest + 1);
-  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
-      CPU_ALLOC(highest + 1), [](cpu_set_t* allocated) { CPU_FREE(allocated); });
-  if (set == nullptr) return {ErrorCode::out_of_memory, "no memory for a set of CPUs"};
-  CPU_ZERO_S(bytes, set.get());
-  for (const std::uint32_t cpu : cpus) CPU_SET_S(cpu, bytes, set.get());
-  if (sched_setaffinity(0, bytes, set.get()) == 0) return {};
-  return {ErrorCode::io, "cannot pin a thread to CPUs " + format_cpu_list(cpus) + ": " +
-                             std::strerror(errno) + "; choose CPUs that exist and that this process may use"};
 }
 
 }  // namespace colibri

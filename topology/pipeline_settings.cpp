@@ -50,6 +50,14 @@ Status set_model(const SettingInfo&, std::string_view text, const Origin& origin
   return {};
 }
 
+Status set_virtual_placement(const SettingInfo& setting, std::string_view text, const Origin& origin,
+                             PipelineSpec& spec) {
+  COLIBRI_ASSIGN_OR_RETURN(const ParamValue value, read_param(setting.param, text));
+  spec.virtual_placement = value.boolean;
+  spec.virtual_placement_origin = origin;
+  return {};
+}
+
 Status refuse_share(const SettingInfo& setting, std::string_view text, std::string_view why) {
   return {ErrorCode::invalid_input,
           quote_value(text) + " " + std::string(why) + "; expected " + setting.expected()};
@@ -151,11 +159,24 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
            }},
       {.section = "",
        .param = count_param("threads", "threads", 4096,
-                            "worker threads; auto: the CPUs that affinity and CPU quota allow"),
+                            "worker threads of the stages that are not placed on CPUs of their own; auto: "
+                            "the CPUs that affinity and CPU quota allow"),
        .set = set_threads,
        .get =
            [](const PipelineSpec& spec) {
              return Text{optional_text(spec.threads), spec.threads_origin};
+           }},
+      {.section = "",
+       .param = {.name = "virtual_placement",
+                 .type = ParamType::boolean,
+                 .unit = "",
+                 .default_value = "false",
+                 .help = "runs a pipeline made for another machine: its CPUs and NUMA nodes stand for those "
+                         "here in turn, memory is not bound"},
+       .set = set_virtual_placement,
+       .get =
+           [](const PipelineSpec& spec) {
+             return Text{spec.virtual_placement ? "true" : "false", spec.virtual_placement_origin};
            }},
       {.section = "memory",
        .param = size_param("static", "pool of the dense weights and tables; auto: what the model needs"),
@@ -223,8 +244,8 @@ std::span<const ParamInfo> edge_params() noexcept {
 }
 
 std::span<const std::string_view> top_level_keys() noexcept {
-  static constexpr std::string_view kKeys[] = {"version", "model",  "threads", "memory",
-                                               "steps",   "stages", "edges",   "profile"};
+  static constexpr std::string_view kKeys[] = {
+      "version", "model", "threads", "virtual_placement", "memory", "steps", "stages", "edges", "profile"};
   return kKeys;
 }
 

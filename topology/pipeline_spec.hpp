@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -83,6 +84,9 @@ struct PipelineSpec {
   Origin model_origin;
   std::optional<std::uint32_t> threads;  // worker threads of the default placement; nullopt: auto
   Origin threads_origin;
+  // The file is for another machine: its CPUs and NUMA nodes stand for those here, in turn.
+  bool virtual_placement = false;
+  Origin virtual_placement_origin;
   MemorySpec memory;
   StepsSpec steps;
   std::vector<StageSpec> stages;  // in file order
@@ -149,8 +153,12 @@ std::string model_path(const PipelineSpec& spec);
 
 // The graph in Graphviz's language.
 std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds);
-// Every effective value with its origin as a comment; itself a file that parses to the same values.
-std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds);
+// What automatic values come to, and why, by path: "threads" -> "2: a thread for each of 2 CPUs"; for edges
+// "edges[3].capacity".
+using ValueNotes = std::map<std::string, std::string, std::less<>>;
+// Every effective value with its origin as a comment, and what the notes say of it; itself a file that parses
+// to the same values.
+std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds, const ValueNotes& notes = {});
 
 // configs/batch.yaml, compiled in.
 std::string_view default_pipeline_yaml() noexcept;

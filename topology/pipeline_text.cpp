@@ -1,6 +1,8 @@
 // A spec as text: effective values for people, the graph for Graphviz.
 //
 // The dump is itself a pipeline file: what somebody sees there can be pasted and run.
+#include <algorithm>
+
 #include "io/text/json_output.hpp"
 #include "topology/cpu_list.hpp"
 #include "topology/pipeline_graph.hpp"
@@ -28,10 +30,20 @@ std::string yaml_value(const ParamInfo& info, std::string_view text) {
   return quoted;
 }
 
-void append_value(std::string& out, std::string_view indent, std::string_view name, std::string_view value,
-                  const Origin& origin) {
-  out.append(indent).append(name).append(": ").append(value);
-  out.append("  # ").append(origin_text(origin)).append("\n");
+// "; here 2: why" when there is a note for the path.
+std::string note_text(const ValueNotes& notes, std::string_view path) {
+  const auto note = notes.find(path);
+  return note == notes.end() ? "" : "; here " + note->second;
+}
+
+// The path of the value is `section` and its name.
+void append_value(std::string& out, std::string_view section, std::string_view name, std::string_view value,
+                  const Origin& origin, const ValueNotes& notes) {
+  const std::string path =
+      section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
+  out.append(2 * static_cast<std::size_t>(std::count(path.begin(), path.end(), '.')), ' ');
+  out.append(name).append(": ").append(value).append("  # ").append(origin_text(origin));
+  out.append(note_text(notes, path)).append("\n");
 }
 
 std::string count_text(const std::optional<std::uint32_t>& count) {
@@ -39,20 +51,20 @@ std::string count_text(const std::optional<std::uint32_t>& count) {
 }
 
 // A stage of an unknown kind shows what all stages have; nobody knows the rest.
-void append_stage(std::string& out, const StageSpec& stage, const StageInfo* info) {
-  constexpr std::string_view kIndent = "    ";
+void append_stage(std::string& out, const StageSpec& stage, const StageInfo* info, const ValueNotes& notes) {
+  const std::string path = "stages." + stage.name;
   out.append("  ").append(stage.name).append(":\n");
-  append_value(out, kIndent, "kind", stage.kind, stage.kind_origin);
-  append_value(out, kIndent, "workers", count_text(stage.workers), stage.workers_origin);
-  append_value(out, kIndent, "numa_node", count_text(stage.numa_node), stage.numa_node_origin);
-  append_value(out, kIndent, "cpus", stage.cpus.empty() ? "auto" : format_cpu_list(stage.cpus),
-               stage.cpus_origin);
+  append_value(out, path, "kind", stage.kind, stage.kind_origin, notes);
+  append_value(out, path, "workers", count_text(stage.workers), stage.workers_origin, notes);
+  append_value(out, path, "numa_node", count_text(stage.numa_node), stage.numa_node_origin, notes);
+  append_value(out, path, "cpus", stage.cpus.empty() ? "auto" : format_cpu_list(stage.cpus),
+               stage.cpus_origin, notes);
   if (info == nullptr) return;
   for (const std::span<const ParamInfo> params : {partition_params(*info), info->params}) {
     for (const ParamInfo& param : params) {
       const auto given = stage.params.find(std::string(param.name));
-      append_value(out, kIndent, param.name, yaml_value(param, effective_param(stage, *info, param.name)),
-                   given == stage.params.end() ? Origin{} : given->second.second);
+      append_value(out, path, param.name, yaml_value(param, effective_param(stage, *info, param.name)),
+                   given == stage.params.end() ? Origin{} : given->second.second, notes);
     }
   }
 }
@@ -68,7 +80,7 @@ std::string dot_quoted(std::string_view text) {
 
 }  // namespace
 
-std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds) {
+std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds, const ValueNotes& notes) {
   std::string out =
       "# Effective values of pipeline " + quote_value(spec.name) + ", with the origin of each.\n";
   out += "version: " + std::to_string(kPipelineVersion) + "\n";
@@ -79,16 +91,17 @@ std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds) {
       out.append(section).append(":\n");
     }
     const auto [value, origin] = setting.get(spec);
-    append_value(out, section.empty() ? "" : "  ", setting.param.name, yaml_value(setting.param, value),
-                 origin);
+    append_value(out, section, setting.param.name, yaml_value(setting.param, value), origin, notes);
   }
   out += "stages:\n";
-  for (const StageSpec& stage : spec.stages) append_stage(out, stage, find_kind(kinds, stage.kind));
+  for (const StageSpec& stage : spec.stages) append_stage(out, stage, find_kind(kinds, stage.kind), notes);
   out += "edges:\n";
-  for (const EdgeSpec& edge : spec.edges) {
+  for (std::size_t i = 0; i < spec.edges.size(); ++i) {
+    const EdgeSpec& edge = spec.edges[i];
     out += "  - {from: " + edge.from_stage + "." + edge.from_port + ", to: " + edge.to_stage + "." +
            edge.to_port + ", capacity: " + count_text(edge.capacity) + "}  # " + origin_text(edge.origin);
-    out += edge.capacity ? "\n" : "; capacity: default\n";
+    if (!edge.capacity) out += "; capacity: default";
+    out += note_text(notes, "edges[" + std::to_string(i) + "].capacity") + "\n";
   }
   return out;
 }

@@ -76,13 +76,22 @@ struct ParamInfo {
   double maximum = std::numeric_limits<double>::infinity();
   std::string_view choices = {};  // "none|next_router" for ParamType::choice
   bool allow_auto = false;
-  bool while_running = false;  // may change while the pipeline runs: the stage asks for it at each use; no text
+  bool while_running =
+      false;  // may change while the pipeline runs: the stage asks for it at each use; no text
   std::string_view help;
 };
 
 struct MetricInfo {
   std::string_view name;  // base units in names: _seconds, _bytes, _total
   std::string_view help;
+};
+
+// Large memory that stages share, and that a kind works in. It is bound to the NUMA nodes of its users.
+struct MemoryUse {
+  bool dense = false;  // dense weights
+  bool kv = false;     // KV pages
+  bool steps = false;  // rows of the steps: hidden states, picks, results of experts
+  bool slots = false;  // owns expert slots
 };
 
 struct StageInfo {
@@ -102,6 +111,7 @@ struct StageInfo {
   // Takes the parameter `experts`: several stages of the kind may share out the experts of the model.
   bool partitioned = false;
   std::span<const StateNeed> state_needs = {};
+  MemoryUse memory = {};
 };
 
 // Parameters that every stage has (documented once): workers, numa_node, cpus.

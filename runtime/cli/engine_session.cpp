@@ -68,15 +68,12 @@ Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& mo
   add_files_of_stages(pipeline, files);
   COLIBRI_RETURN_IF_ERROR(check_job_files(model, files));
   if (!session->profile_output_.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(session->profile_output_));
-  // Placements on CPUs of their own add their slots to those of the default one.
-  std::size_t placed = 0;
-  for (const StageSpec& stage : pipeline.stages) placed += stage.cpus.size();
   EngineOptions options;
   options.kernels = kernels->name;
   options.before_loading = std::move(before_loading);
   options.log = [&console = context.console](const std::string& line) { console.info(line); };
   COLIBRI_ASSIGN_OR_RETURN(session->engine_, Engine::open(model, std::move(pipeline), std::move(options)));
-  session->threads_ = std::make_unique<Threads>(1 + session->engine_->worker_slots() + placed);
+  session->threads_ = std::make_unique<Threads>(1 + session->engine_->worker_slots());
   return session;
 }
 

@@ -54,6 +54,13 @@ void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags) {
             form.help)
         ->trigger_on_parse();
   }
+  verb.add_flag_callback(
+          "--virtual-placement",
+          [&flags] {
+            flags.overrides.push_back(from_command_line("virtual_placement", "true", "--virtual-placement"));
+          },
+          "Run a pipeline made for another machine: its CPUs stand for those here, memory is not bound")
+      ->trigger_on_parse();
   // Each value is taken as it is parsed: the order among all flags is that of the command line.
   verb.add_option_function<std::vector<std::string>>(
           "--set",

@@ -20,7 +20,9 @@ ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
   const Registry registry = builtin_registry();
   auto pipeline = checked_pipeline(arguments.pipeline, registry, context);
   if (!pipeline) return context.fail(Status(pipeline.status()).at("plan"));
-  const auto plan = plan_model(arguments.model, *pipeline, registry);
+  const auto machine = read_machine();
+  if (!machine) return context.fail(Status(machine.status()).at("plan"));
+  const auto plan = plan_model(arguments.model, *pipeline, registry, *machine);
   if (!plan) return context.fail(Status(plan.status()).at("plan"));
   if (arguments.json) {
     context.console.print(plan->to_json());

@@ -13,6 +13,8 @@
 #include "runtime/memory/step_buffers.hpp"
 #include "stages/dense_weights.hpp"
 #include "topology/machine.hpp"
+#include "topology/machine_check.hpp"
+#include "topology/memory_binding.hpp"
 
 namespace colibri {
 namespace {
@@ -78,7 +80,6 @@ struct Engine::State {
   MemoryPlan plan;
   AlignedRegion static_pool, kv_pool, step_pool, scratch_pool, slots;
   DenseWeights dense;
-  std::uint32_t worker_slots = 0;
   std::unique_ptr<LiveParameters> parameters;
 
   std::mutex mutex;  // of what follows, by which other threads end a job
@@ -100,6 +101,7 @@ struct Engine::State {
   Status open(const std::filesystem::path& model);
   static Result<RunReport> run(State& state, const Job& job);
   Status allocate();
+  void bind_memory_to_nodes() const;
   RunReport report(const Pipeline& running, double wall_seconds) const;
 };
 
@@ -114,7 +116,35 @@ Status Engine::State::allocate() {
   COLIBRI_RETURN_IF_ERROR(make(step_pool, plan.inputs.in_flight * plan.step_bytes +
                                               plan.hint_batches * hint_batch_bytes(plan.inputs)));
   COLIBRI_RETURN_IF_ERROR(make(scratch_pool, plan.scratch_bytes));
-  return make(slots, plan.slots * plan.slot_bytes);
+  COLIBRI_RETURN_IF_ERROR(make(slots, plan.slots * plan.slot_bytes));
+  bind_memory_to_nodes();
+  return {};
+}
+
+// Before anything is touched. Where the kernel refuses, as in many containers, all of it stays where it
+// falls.
+void Engine::State::bind_memory_to_nodes() const {
+  Status refused;
+  auto bind = [&refused](std::span<const std::byte> range, const MemoryBinding& binding) {
+    if (refused.is_ok()) refused = bind_memory(range.data(), range.size(), binding.nodes);
+  };
+  const PlacementPlan& placement = plan.placement;
+  bind(static_pool.bytes(), placement.dense);
+  bind(kv_pool.bytes(), placement.kv);
+  bind(step_pool.bytes(), placement.steps);
+  std::uint64_t used = 0;
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const MemoryBinding& own = placement.memory_of_stage[i];
+    bind(scratch_pool.bytes().subspan(used, plan.stage_bytes[i]), own);
+    used += plan.stage_bytes[i];
+    for (const PlannedShare& planned : plan.slot_shares) {
+      if (planned.stage != pipeline.stages[i].name) continue;
+      bind(
+          slots.bytes().subspan(planned.share.first * plan.slot_bytes, planned.share.slots * plan.slot_bytes),
+          own);
+    }
+  }
+  if (!refused.is_ok()) log(refused.to_string());
 }
 
 // Lets cancel reach the pipeline of the running job while it lives.
@@ -196,12 +226,15 @@ Status Engine::State::open(const std::filesystem::path& model) {
   if (const std::filesystem::path path = container->tokenizer_path(); !path.empty()) {
     COLIBRI_ASSIGN_OR_RETURN(tokenizer, Tokenizer::load(path));
   }
+  PipelineProblems problems;
+  check_placement(pipeline, machine, problems);
+  COLIBRI_RETURN_IF_ERROR(problems.to_status());
   COLIBRI_ASSIGN_OR_RETURN(plan, plan_memory(*container, pipeline, *registry, machine, resident_bytes()));
   if (options.before_loading) COLIBRI_RETURN_IF_ERROR(options.before_loading(*container));
   COLIBRI_RETURN_IF_ERROR(allocate());
   COLIBRI_RETURN_IF_ERROR(container->read_dense(static_pool.bytes().first(container->dense_bytes())));
   COLIBRI_ASSIGN_OR_RETURN(dense, bind_dense_weights(*container, static_pool.data()));
-  worker_slots = plan.inputs.threads;
+  if (!plan.placement.note.empty()) log(plan.placement.note);
   return {};
 }
 
@@ -253,7 +286,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   services.stopping = [&built, &job] { return built->failed() || (job.stopping && job.stopping()); };
 
   Pipeline::Options options;
-  options.machine = &state.machine;
+  options.placement = &state.plan.placement;
   options.live = state.parameters.get();
   options.stepped = job.stepped;
   options.inject_blocking = job.inject_blocking;
@@ -264,10 +297,10 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   built = pipeline.get();
   const Registration registration(state, *pipeline);
   if (job.stepped == nullptr) {
-    state.worker_slots = pipeline->worker_slots();
-    if (const std::size_t allowed = allowed_parallelism(); allowed < std::size_t{1} + state.worker_slots) {
+    const std::size_t wanted = std::size_t{1} + state.plan.placement.threads();
+    if (const std::size_t allowed = allowed_parallelism(); allowed < wanted) {
       state.log("tbb::global_control::max_allowed_parallelism is " + std::to_string(allowed) +
-                ", the pipeline wants " + std::to_string(1 + state.worker_slots) +
+                ", the pipeline wants " + std::to_string(wanted) +
                 "; it runs with fewer threads: raise the limit in the program");
     }
   }
@@ -295,18 +328,17 @@ const Container& Engine::container() const noexcept { return *state_->container;
 const Tokenizer* Engine::tokenizer() const noexcept { return state_->tokenizer.get(); }
 const MemoryPlan& Engine::plan() const noexcept { return state_->plan; }
 const kernels::KernelTable& Engine::kernels() const noexcept { return *state_->kernels; }
-std::uint32_t Engine::worker_slots() const noexcept { return state_->worker_slots; }
+std::uint32_t Engine::worker_slots() const noexcept { return state_->plan.placement.threads(); }
 
 Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
-                              const Registry& registry) {
+                              const Registry& registry, const Machine& machine, PipelineProblems* problems) {
   COLIBRI_ASSIGN_OR_RETURN(const std::shared_ptr<const Container> container, Container::open(model));
-  COLIBRI_ASSIGN_OR_RETURN(const Machine machine, read_machine());
   // The plan shown must be the plan of a run: the tokenizer is part of the process then.
   std::shared_ptr<const Tokenizer> tokenizer;
   if (const std::filesystem::path path = container->tokenizer_path(); !path.empty()) {
     COLIBRI_ASSIGN_OR_RETURN(tokenizer, Tokenizer::load(path));
   }
-  auto plan = plan_memory(*container, pipeline, registry, machine, resident_bytes());
+  auto plan = plan_memory(*container, pipeline, registry, machine, resident_bytes(), problems);
   if (plan) plan->inputs.spec = nullptr;  // the container goes now
   return plan;
 }

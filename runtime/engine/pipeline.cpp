@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/engine/step_scheduler.hpp"
+#include "topology/thread_affinity.hpp"
 
 namespace colibri {
 namespace {
@@ -20,15 +21,6 @@ constexpr std::uint32_t kMaxCapacity = 65'534;
 constexpr std::chrono::milliseconds kStallPeriod{50};
 
 double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
-
-// Stages with the same CPUs share a placement; those without any share the default one.
-std::vector<std::uint32_t> cpus_of(const StageSpec& stage, const Machine& machine) {
-  if (!stage.numa_node) return stage.cpus;
-  for (const NumaNode& node : machine.nodes) {
-    if (node.index == *stage.numa_node) return node.cpus;
-  }
-  return {};
-}
 
 // A kind's constructor is code of its author: what it throws stays here.
 Result<std::unique_ptr<Stage>> create_stage(const StageKind& kind, const std::string& name) {
@@ -63,13 +55,23 @@ MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batche
   return credits;
 }
 
+std::uint32_t automatic_capacity(MessageType type, const MessageCredits& credits) noexcept {
+  switch (type) {
+    case MessageType::request: return kRequestCapacity;
+    case MessageType::outcome: return kOutcomeCapacity;
+    case MessageType::host: return kHostCapacity;
+    default: return credits[static_cast<std::size_t>(type)];
+  }
+}
+
 Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, const Registry& registry,
                                                   const Services& services,
                                                   std::span<const std::uint64_t> stage_bytes,
                                                   std::span<std::byte> scratch, const Options& options) {
   std::unique_ptr<Pipeline> pipeline(new Pipeline);
   pipeline->stepped_ = options.stepped;
-  COLIBRI_RETURN_IF_ERROR(pipeline->make_placements(spec, services, options));
+  pipeline->plan_ = options.placement;
+  if (options.stepped == nullptr) pipeline->make_placements(*options.placement);
   COLIBRI_RETURN_IF_ERROR(pipeline->make_actors(spec, registry, services, stage_bytes, scratch, options));
   COLIBRI_RETURN_IF_ERROR(pipeline->make_edges(spec, registry, services));
   return pipeline;
@@ -88,29 +90,13 @@ Pipeline::~Pipeline() {
   for (const Member& member : members_) member.actor->discard_inputs();
 }
 
-Status Pipeline::make_placements(const PipelineSpec& spec, const Services& services, const Options& options) {
-  placement_of_stage_.assign(spec.stages.size(), 0);
-  if (options.stepped != nullptr) return {};
-  PipelineProblems problems;
-  check_placement(spec, *options.machine, problems);
-  COLIBRI_RETURN_IF_ERROR(problems.to_status());
-  std::map<std::vector<std::uint32_t>, std::size_t> known;
-  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
-    const std::vector<std::uint32_t> cpus = cpus_of(spec.stages[i], *options.machine);
-    const auto [place, added] = known.emplace(cpus, placements_.size());
-    placement_of_stage_[i] = place->second;
-    if (!added) continue;
-    PlacementSpec placement;
-    placement.cpus = cpus;
-    // More slots than the host allows would only make oneTBB print a warning; Engine tells who asks for more.
-    const auto allowed = static_cast<std::uint32_t>(std::max<std::size_t>(allowed_parallelism(), 2) - 1);
-    placement.threads =
-        std::min(allowed, cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size()));
-    wanted_slots_ += cpus.empty() ? services.plan.threads : static_cast<std::uint32_t>(cpus.size());
-    placement.name = cpus.empty() ? "default" : "stages." + spec.stages[i].name;
-    placements_.push_back(std::make_unique<Placement>(std::move(placement)));
+void Pipeline::make_placements(const PlacementPlan& plan) {
+  // More slots than the host allows would only make oneTBB print a warning; Engine tells who asks for more.
+  const auto allowed = static_cast<std::uint32_t>(std::max<std::size_t>(allowed_parallelism(), 2) - 1);
+  for (const PlannedPlacement& planned : plan.placements) {
+    placements_.push_back(std::make_unique<Placement>(PlacementSpec{
+        .name = planned.name, .cpus = planned.cpus, .threads = std::min(allowed, planned.threads)}));
   }
-  return {};
 }
 
 Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry, const Services& services,
@@ -128,8 +114,9 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
       return {ErrorCode::internal, "the scratch pool is smaller than planned"};
     Member member;
     member.spec = &stage;
+    member.place = options.placement->placement_of_stage[i];
     member.executor = options.stepped != nullptr ? static_cast<Executor*>(options.stepped)
-                                                 : placements_[placement_of_stage_[i]].get();
+                                                 : placements_[member.place].get();
     // Reads outstanding, one post a source may wait for, and room to spare.
     const std::uint64_t completions =
         std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaxCapacity);
@@ -137,9 +124,8 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
     member.actor = std::make_unique<Actor>(stage.name, *kind->info, std::move(created), *member.executor,
                                            static_cast<std::uint32_t>(completions));
     member.actor->follow(phase_);
-    const std::uint32_t threads =
-        options.stepped != nullptr ? 4 : placements_[placement_of_stage_[i]]->spec().threads;
-    const std::uint32_t workers = std::min(stage.workers.value_or(threads), threads);
+    std::uint32_t workers = options.placement->workers_of_stage[i];
+    if (options.stepped == nullptr) workers = std::min(workers, placements_[member.place]->spec().threads);
     member.context = std::make_unique<ActorContext>(stage, *kind->info, instances[stage.kind]++, services,
                                                     scratch.subspan(used, stage_bytes[i]), *member.executor,
                                                     workers, member.actor->completion_port(), options.live);
@@ -148,7 +134,7 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
     member.actor->on_failure([this](Status status) { abort(std::move(status)); });
     if (options.inject_blocking) member.actor->inject_blocking(options.inject_blocking);
     if (options.lose_wakes && options.stepped == nullptr) member.actor->lose_wakes(options.lose_wakes);
-    if (options.stepped == nullptr) placements_[placement_of_stage_[i]]->add(*member.actor);
+    if (options.stepped == nullptr) placements_[member.place]->add(*member.actor);
     members_.push_back(std::move(member));
   }
   return {};
@@ -175,11 +161,7 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
       return {ErrorCode::internal, "an edge names a port that does not exist"};
     }
     const MessageType type = from->actor->info().outputs[output].type;
-    std::uint32_t capacity = credits[static_cast<std::size_t>(type)];
-    if (type == MessageType::request) capacity = kRequestCapacity;
-    if (type == MessageType::outcome) capacity = kOutcomeCapacity;
-    if (type == MessageType::host) capacity = kHostCapacity;
-    auto made = std::make_unique<Edge>(edge.capacity.value_or(capacity));
+    auto made = std::make_unique<Edge>(edge.capacity.value_or(automatic_capacity(type, credits)));
     made->name = edge.from_stage + "." + edge.from_port + " -> " + edge.to_stage + "." + edge.to_port;
     made->producer = from->actor.get();
     made->consumer = to->actor.get();
@@ -234,10 +216,14 @@ Status Pipeline::start() {
   return {};
 }
 
+// On the CPUs of its placement: memory that the stage touches comes from near them, and threads that it makes
+// (those of reads) stay there.
 Status Pipeline::start_stage(Member& member) {
+  const AffinityScope restored;
   Status status;
   try {
-    status = member.actor->stage().start(*member.context);
+    if (stepped_ == nullptr) status = pin_this_thread(plan_->placements[member.place].cpus);
+    if (status) status = member.actor->stage().start(*member.context);
   } catch (const std::bad_alloc&) {
     status = {ErrorCode::out_of_memory, "no memory at its start; lower the memory settings"};
   } catch (const std::exception& error) {
@@ -276,8 +262,7 @@ bool Pipeline::wait_for(std::chrono::milliseconds limit) {
 // case, or a processor much too busy: the waiting thread schedules it once more, and works in its arena until
 // that is idle.
 void Pipeline::help_stalled() {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    Member& member = members_[i];
+  for (Member& member : members_) {
     const bool due = member.actor->due();
     const std::uint32_t turn = member.actor->turn();
     const bool stalled = due && member.seen_due && turn == member.seen_turn && turn % 2 == 0;
@@ -285,7 +270,7 @@ void Pipeline::help_stalled() {
     member.seen_turn = turn;
     if (!stalled) continue;
     member.actor->wake_again();
-    placements_[placement_of_stage_[i]]->wait_idle();
+    placements_[member.place]->wait_idle();
   }
 }
 

@@ -22,8 +22,8 @@
 #include "runtime/engine/actor_context.hpp"
 #include "runtime/engine/placement.hpp"
 #include "runtime/metrics/run_report.hpp"
-#include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
+#include "topology/placement.hpp"
 
 namespace colibri {
 
@@ -32,7 +32,7 @@ class StepScheduler;
 class Pipeline {
  public:
   struct Options {
-    const Machine* machine = nullptr;  // where stages may be placed; not used when stepped
+    const PlacementPlan* placement = nullptr;  // of this spec; outlives the pipeline
     // Values that may change while the pipeline runs; null: none does.
     const LiveParameters* live = nullptr;
     // Not null: everything runs on the thread that calls wait, in this scheduler's order (tests).
@@ -70,8 +70,6 @@ class Pipeline {
   std::vector<StageReport> report() const;
   // One line an actor: levels of its inputs and what it waits for.
   std::string describe() const;
-  // Worker slots that all placements together want; they take what the host allows.
-  std::uint32_t worker_slots() const noexcept { return wanted_slots_; }
 
  private:
   struct Member {
@@ -79,12 +77,13 @@ class Pipeline {
     std::unique_ptr<Actor> actor;
     std::unique_ptr<ActorContext> context;
     Executor* executor;
+    std::size_t place;            // in the plan's placements
     std::uint32_t seen_turn = 0;  // when help_stalled looked last
     bool seen_due = false;
   };
 
   Pipeline() = default;
-  Status make_placements(const PipelineSpec& spec, const Services& services, const Options& options);
+  void make_placements(const PlacementPlan& plan);
   Status make_actors(const PipelineSpec& spec, const Registry& registry, const Services& services,
                      std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch,
                      const Options& options);
@@ -98,11 +97,10 @@ class Pipeline {
   void help_stalled();
 
   std::vector<std::unique_ptr<Placement>> placements_;
-  std::vector<std::size_t> placement_of_stage_;
+  const PlacementPlan* plan_ = nullptr;
   std::vector<std::unique_ptr<Edge>> edges_;
   std::vector<Member> members_;
   StepScheduler* stepped_ = nullptr;
-  std::uint32_t wanted_slots_ = 0;
   std::size_t started_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable all_ended_;
@@ -114,5 +112,7 @@ class Pipeline {
 
 // Most messages of each type that circulate at a time, for edges with capacity auto and for the check.
 MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batches);
+// What an edge with capacity auto holds.
+std::uint32_t automatic_capacity(MessageType type, const MessageCredits& credits) noexcept;
 
 }  // namespace colibri

@@ -6,48 +6,61 @@
 #include <oneapi/tbb/partitioner.h>
 #include <oneapi/tbb/task_arena.h>
 #include <oneapi/tbb/task_scheduler_observer.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "runtime/engine/actor.hpp"
+#include "topology/thread_affinity.hpp"
 
 namespace colibri {
 namespace {
 
 using Wake = tbb::flow::continue_msg;
 
-// Pins threads while they are in the arena.
+// Pins threads while they are in the arena. The pipeline pins its own thread to the same CPUs before any
+// stage starts, and fails by name when that is refused; here there is nobody to tell.
 class PinObserver final : public tbb::task_scheduler_observer {
  public:
   PinObserver(tbb::task_arena& arena, const std::vector<std::uint32_t>& cpus)
-      : tbb::task_scheduler_observer(arena) {
-    CPU_ZERO(&mask_);
-    for (const std::uint32_t cpu : cpus) CPU_SET(cpu, &mask_);
+      : tbb::task_scheduler_observer(arena), mask_(affinity_mask(cpus)) {
     observe(true);
   }
-  ~PinObserver() override { observe(false); }
+  // Workers look for work a moment longer than there is some. Those still inside when observation ends would
+  // never be told that they leave, and stay pinned wherever oneTBB sends them next.
+  ~PinObserver() override {
+    const auto limit = std::chrono::steady_clock::now() + kLeaveLimit;
+    while (inside_.load(std::memory_order_acquire) > 0 && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(kLookAgain);
+    }
+    observe(false);
+  }
 
   void on_scheduler_entry(bool) override {
-    cpu_set_t& old = previous();
-    if (sched_getaffinity(0, sizeof old, &old) != 0) CPU_ZERO(&old);
-    sched_setaffinity(0, sizeof mask_, &mask_);
+    inside_.fetch_add(1, std::memory_order_relaxed);
+    get_thread_affinity(previous());
+    set_thread_affinity(mask_);
   }
   void on_scheduler_exit(bool) override {
-    if (CPU_COUNT(&previous()) > 0) sched_setaffinity(0, sizeof(cpu_set_t), &previous());
+    if (!previous().empty()) set_thread_affinity(previous());
+    inside_.fetch_sub(1, std::memory_order_release);
   }
 
  private:
+  static constexpr std::chrono::seconds kLeaveLimit{5};
+  static constexpr std::chrono::microseconds kLookAgain{50};
   // What to give back belongs to the thread, not to the arena.
-  static cpu_set_t& previous() {
-    thread_local cpu_set_t mask{};
+  static AffinityMask& previous() {
+    thread_local AffinityMask mask;
     return mask;
   }
-  cpu_set_t mask_{};
+  const AffinityMask mask_;
+  std::atomic<int> inside_{0};  // threads
 };
 
 // Tiles that several threads share out: each takes the next one until none is left. `next` and `done` also

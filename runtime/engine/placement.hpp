@@ -17,7 +17,7 @@
 namespace colibri {
 
 struct PlacementSpec {
-  std::string name;                 // "default", "numa node 1", "cpus 2,3"
+  std::string name;                 // "default", "node 1", "cpus 2-3"
   std::vector<std::uint32_t> cpus;  // empty: threads are not pinned
   std::uint32_t threads = 1;        // worker slots of the arena
 };

@@ -9,6 +9,7 @@
 
 #include "io/read/aligned_region.hpp"
 #include "io/text/json_output.hpp"
+#include "runtime/engine/pipeline.hpp"
 #include "runtime/memory/slot_shares.hpp"
 #include "runtime/memory/step_buffers.hpp"
 #include "topology/pipeline_graph.hpp"
@@ -38,14 +39,14 @@ std::string_view param_of(const PipelineSpec& pipeline, const Registry& registry
 }
 
 PlanInputs plan_inputs(const Container& container, const PipelineSpec& pipeline, const Registry& registry,
-                       const Machine& machine) {
+                       const PlacementPlan& placement) {
   PlanInputs inputs;
   inputs.spec = &container.spec();
   inputs.max_rows = pipeline.steps.max_rows.value_or(kDefaultMaxRows);
   inputs.wave_rows = std::min(pipeline.steps.wave_rows.value_or(kDefaultWaveRows), inputs.max_rows);
   // auto: one step; a second one would read more, and pays only where compute exceeds the disk's time.
   inputs.in_flight = pipeline.steps.in_flight.value_or(1);
-  inputs.threads = pipeline.threads.value_or(machine.default_threads());
+  inputs.threads = placement.most_threads();
   const std::string_view depth = param_of(pipeline, registry, "predict", "depth");
   std::from_chars(depth.data(), depth.data() + depth.size(), inputs.hint_depth);
   inputs.kv_format = param_of(pipeline, registry, "attend", "kv_type") == "bf16" ? kernels::KvFormat::bf16
@@ -75,12 +76,36 @@ bool carries(const PipelineSpec& pipeline, const Registry& registry, MessageType
   });
 }
 
-// The needed number is exact, so that it can be copied into a file.
-Status too_small(std::string_view pool, std::uint64_t given, std::uint64_t needed) {
-  return {ErrorCode::invalid_input, "memory." + std::string(pool) + " is too small: " + format_bytes(given) +
-                                        " given, " + format_bytes(needed) + " (" + std::to_string(needed) +
-                                        " bytes) needed; raise it or set it to auto"};
-}
+// What is refused: the first as the plan's error, each with its place where problems are collected.
+class Refusals {
+ public:
+  explicit Refusals(PipelineProblems* problems) : problems_(problems) {}
+
+  // The needed number is exact, so that it can be copied into a file.
+  void too_small(std::string_view pool, const SizeSetting& setting, std::uint64_t given,
+                 std::uint64_t needed) {
+    const std::string path = "memory." + std::string(pool);
+    const std::string what = "is too small: " + format_bytes(given) + " given, " + format_bytes(needed) +
+                             " (" + std::to_string(needed) + " bytes) needed; raise it or set it to auto";
+    if (first_.is_ok()) first_ = Status(ErrorCode::invalid_input, path + " " + what);
+    if (problems_ != nullptr) problems_->add(setting.origin, path, what);
+  }
+
+  void does_not_fit(const MemoryPlan& plan) {
+    const std::string what = "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
+                             format_bytes(plan.usable_bytes) +
+                             " usable (80 % of what is free or the cgroup allows); lower --experts-memory, "
+                             "--max-rows or memory.dynamic";
+    if (first_.is_ok()) first_ = Status(ErrorCode::capacity, what + "\n" + plan.to_table());
+    if (problems_ != nullptr) problems_->add({}, "memory", what);
+  }
+
+  const Status& first() const noexcept { return first_; }
+
+ private:
+  PipelineProblems* problems_;
+  Status first_;
+};
 
 // What a pool was set to by hand; a share is one of the usable memory. nullopt: as much as is needed.
 std::optional<std::uint64_t> set_bytes(const SizeSetting& setting, std::uint64_t usable) {
@@ -89,16 +114,16 @@ std::optional<std::uint64_t> set_bytes(const SizeSetting& setting, std::uint64_t
   return static_cast<std::uint64_t>(static_cast<double>(usable) * setting.percent / 100);
 }
 
-Status check_pool(std::string_view pool, const SizeSetting& setting, std::uint64_t usable,
-                  std::uint64_t needed) {
+void check_pool(std::string_view pool, const SizeSetting& setting, std::uint64_t usable, std::uint64_t needed,
+                Refusals& refusals) {
   const auto given = set_bytes(setting, usable);
-  return given && *given < needed ? too_small(pool, *given, needed) : Status();
+  if (given && *given < needed) refusals.too_small(pool, setting, *given, needed);
 }
 
 // KV pages: as the dynamic pool says, else for a good context of every row within a quarter of the machine
 // and the size of the model, and in any case for one request of full length.
-Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t model_bytes,
-               std::uint64_t fixed) {
+void plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t model_bytes, std::uint64_t fixed,
+             Refusals& refusals) {
   const ModelSpec& spec = *plan.inputs.spec;
   plan.kv_layer_bytes = kernels::kv_page_layer_bytes(plan.inputs.kv_format, spec.attention.num_kv_heads,
                                                      spec.attention.head_dim);
@@ -118,15 +143,15 @@ Status plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t mod
         std::max({full, setting.kind == SizeSetting::Kind::minimum ? 0 : std::min(wanted, affordable),
                   std::uint64_t{1}});
   } else {
-    if (*given < fixed + plan.kv_page_bytes) return too_small("dynamic", *given, fixed + plan.kv_page_bytes);
-    plan.kv_pages = (*given - fixed) / plan.kv_page_bytes;
+    const std::uint64_t needed = fixed + plan.kv_page_bytes;
+    if (*given < needed) refusals.too_small("dynamic", setting, *given, needed);
+    plan.kv_pages = (std::max(*given, needed) - fixed) / plan.kv_page_bytes;
   }
   plan.kv_pages = std::min<std::uint64_t>(plan.kv_pages, 0x7fffffffU);
-  return {};
 }
 
-Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline,
-                  const std::vector<FetchPart>& fetches, std::uint64_t left) {
+void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline,
+                const std::vector<FetchPart>& fetches, std::uint64_t left, Refusals& refusals) {
   const ModelSpec& spec = container.spec();
   const std::uint64_t records = std::uint64_t{spec.num_moe_layers()} * spec.num_experts;
   const std::uint64_t least = std::max<std::uint64_t>(fetches.size(), 1);  // one for each fetch
@@ -137,7 +162,7 @@ Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSp
     case SizeSetting::Kind::automatic: bytes = left; break;
     case SizeSetting::Kind::bytes:
       if (setting.bytes < least * plan.slot_bytes) {
-        return too_small("experts", setting.bytes, least * plan.slot_bytes);
+        refusals.too_small("experts", setting, setting.bytes, least * plan.slot_bytes);
       }
       bytes = setting.bytes;
       break;
@@ -159,7 +184,6 @@ Status plan_slots(MemoryPlan& plan, const Container& container, const PipelineSp
                               " for transit",
                           shares[i].slots * plan.slot_bytes});
   }
-  return {};
 }
 
 // Columns wide enough for every line; stages of long names are the only long ones.
@@ -218,19 +242,23 @@ std::string MemoryPlan::to_json() const {
 }
 
 Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
-                               const Registry& registry, const Machine& machine,
-                               std::uint64_t process_bytes) {
-  PipelineProblems problems;
-  check_partitions(pipeline, registry.infos(), container.spec().num_experts, problems);
-  COLIBRI_RETURN_IF_ERROR(problems.to_status());
+                               const Registry& registry, const Machine& machine, std::uint64_t process_bytes,
+                               PipelineProblems* problems) {
+  PipelineProblems partitions;
+  check_partitions(pipeline, registry.infos(), container.spec().num_experts, partitions);
+  if (problems != nullptr) {
+    problems->lines.insert(problems->lines.end(), partitions.lines.begin(), partitions.lines.end());
+  }
+  COLIBRI_RETURN_IF_ERROR(partitions.to_status());
+  Refusals refusals(problems);
   MemoryPlan plan;
-  plan.inputs = plan_inputs(container, pipeline, registry, machine);
+  plan.placement = place_pipeline(pipeline, registry.infos(), machine);
+  plan.inputs = plan_inputs(container, pipeline, registry, plan.placement);
   plan.usable_bytes = machine.usable_memory();
   plan.max_seq_len = container.spec().max_seq_len;
 
   plan.static_bytes = rounded(container.dense_bytes());
-  COLIBRI_RETURN_IF_ERROR(
-      check_pool("static", pipeline.memory.static_pool, plan.usable_bytes, container.dense_bytes()));
+  check_pool("static", pipeline.memory.static_pool, plan.usable_bytes, container.dense_bytes(), refusals);
   plan.lines.push_back({"static", "dense weights", container.dense_bytes()});
 
   plan.step_bytes = step_bytes(plan.inputs);
@@ -241,12 +269,11 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   const std::uint64_t steps = plan.inputs.in_flight * plan.step_bytes;
   // KV pages belong to sequences, and sequences to requests: a pipeline that takes none has none.
   if (carries(pipeline, registry, MessageType::request)) {
-    COLIBRI_RETURN_IF_ERROR(
-        plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints));
+    plan_kv(plan, pipeline, container.dense_bytes() + container.expert_bytes(), steps + hints, refusals);
     plan.lines.push_back({"dynamic", "KV: " + std::to_string(plan.kv_pages) + " pages of 16 tokens",
                           plan.kv_pages * plan.kv_page_bytes});
   } else {
-    COLIBRI_RETURN_IF_ERROR(check_pool("dynamic", pipeline.memory.dynamic, plan.usable_bytes, steps + hints));
+    check_pool("dynamic", pipeline.memory.dynamic, plan.usable_bytes, steps + hints, refusals);
   }
   plan.lines.push_back({"dynamic",
                         "steps: " + std::to_string(plan.inputs.in_flight) + " of " +
@@ -256,28 +283,23 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   plan.dynamic_bytes = rounded(plan.kv_pages * plan.kv_page_bytes) + rounded(steps + hints);
 
   plan_stages(plan, pipeline, registry);
-  COLIBRI_RETURN_IF_ERROR(
-      check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes));
+  check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes, refusals);
 
   const std::vector<FetchPart> fetches = fetch_parts(pipeline, registry, container.spec());
-  plan.process_bytes =
-      process_bytes + kFixedOverheadBytes +
-      kStackBytes * (plan.inputs.threads + 2 + kReadThreads * std::max<std::uint64_t>(fetches.size(), 1));
+  plan.process_bytes = process_bytes + kFixedOverheadBytes +
+                       kStackBytes * (plan.placement.threads() + 2 +
+                                      kReadThreads * std::max<std::uint64_t>(fetches.size(), 1));
   plan.lines.push_back({"process", "program, tables, stacks and rings", plan.process_bytes});
   const std::uint64_t others =
       plan.static_bytes + plan.dynamic_bytes + plan.scratch_bytes + plan.process_bytes;
 
-  COLIBRI_RETURN_IF_ERROR(plan_slots(plan, container, pipeline, fetches,
-                                     plan.usable_bytes > others ? plan.usable_bytes - others : 0));
+  plan_slots(plan, container, pipeline, fetches, plan.usable_bytes > others ? plan.usable_bytes - others : 0,
+             refusals);
   plan.total_bytes = others + rounded(plan.slots * plan.slot_bytes);
-  if (plan.usable_bytes > 0 && plan.total_bytes > plan.usable_bytes) {
-    return Status(ErrorCode::capacity,
-                  "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
-                      format_bytes(plan.usable_bytes) +
-                      " usable (80 % of what is free or the cgroup allows); lower --experts-memory, "
-                      "--max-rows or memory.dynamic\n" +
-                      plan.to_table());
-  }
+  if (plan.usable_bytes > 0 && plan.total_bytes > plan.usable_bytes) refusals.does_not_fit(plan);
+  plan.credits = message_credits(plan.inputs, plan.hint_batches);
+  if (problems != nullptr) check_edge_capacities(pipeline, registry.infos(), plan.credits, *problems);
+  COLIBRI_RETURN_IF_ERROR(Status(refusals.first()));
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// MemoryPlan: every size of a run, known before anything is allocated.
+// MemoryPlan: every size of a run, known before anything is allocated, and where stages run.
 //
 // Computed from the model, the pipeline and the machine; `colibri plan` prints it, the
 // engine allocates exactly it. What does not fit is refused with the whole list.
@@ -13,6 +13,7 @@
 #include "io/container/container.hpp"
 #include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
+#include "topology/placement.hpp"
 
 namespace colibri {
 
@@ -30,6 +31,7 @@ struct PlannedShare {
 
 struct MemoryPlan {
   PlanInputs inputs;              // inputs.spec points into the container
+  PlacementPlan placement;        // its threads decide how much memory stages need
   std::uint64_t max_seq_len = 0;  // of the model
   std::uint64_t kv_pages = 0;
   std::uint64_t kv_page_bytes = 0;  // of all layers
@@ -47,6 +49,7 @@ struct MemoryPlan {
   std::uint64_t process_bytes = 0;        // the program, tokenizer, tables, stacks and rings
   std::uint64_t usable_bytes = 0;         // what the machine allows
   std::uint64_t total_bytes = 0;
+  MessageCredits credits{};  // how many messages circulate at most
   std::vector<PlanLine> lines;
 
   // Longest request that the KV pages can hold, in tokens.
@@ -57,8 +60,10 @@ struct MemoryPlan {
 
 // process_bytes: resident size of the process now. Errors: capacity (does not fit, with the list),
 // invalid_input (a pool that was set by hand is too small; says how much it needs. An expert of the model
-// that no stage has, or a stage that has none).
+// that no stage has, or a stage that has none). `problems`, when not null, gets all that is refused at once,
+// each with its place, and edges that hold too little.
 Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
-                               const Registry& registry, const Machine& machine, std::uint64_t process_bytes);
+                               const Registry& registry, const Machine& machine, std::uint64_t process_bytes,
+                               PipelineProblems* problems = nullptr);
 
 }  // namespace colibri

@@ -178,10 +178,11 @@ class HostStages : public ::testing::TestWithParam<Threads> {
     Services services;
     services.plan.spec = &model;
     services.plan.max_rows = services.plan.wave_rows = 1;
-    services.plan.threads = 4;
+    spec.threads = 4;
+    const PlacementPlan placement = place_pipeline(spec, registry.infos(), machine_);
     StepScheduler scheduler(1);
     Pipeline::Options options;
-    options.machine = &machine_;
+    options.placement = &placement;
     if (GetParam() == Threads::stepped) options.stepped = &scheduler;
     auto pipeline =
         Pipeline::build(spec, registry, services, std::vector<std::uint64_t>(kinds.size()), {}, options);

@@ -158,6 +158,17 @@ TEST_F(MemoryPlanTest, EveryFetchHasSlots) {
   EXPECT_TRUE(plan_of(std::to_string(3 * slot)).is_ok());
 }
 
+// Stages may have more threads than the default placement: memory is for the widest one.
+TEST_F(MemoryPlanTest, MemoryOfStagesIsForTheirThreads) {
+  const MemoryPlan wide = plan({{"threads", "2"}}).value();
+  const MemoryPlan narrow = plan({{"threads", "1"}}).value();
+  const MemoryPlan placed = plan({{"threads", "1"}, {"stages.route.cpus", "0-1"}}).value();
+  EXPECT_NE(narrow.stage_bytes, wide.stage_bytes);
+  EXPECT_EQ(placed.stage_bytes, wide.stage_bytes);
+  EXPECT_EQ(placed.inputs.threads, 2U);
+  EXPECT_EQ(placed.placement.threads(), 3U);
+}
+
 TEST_F(MemoryPlanTest, AutomaticSlotsFillWhatIsLeft) {
   Settings settings = {{"memory.dynamic", "32MiB"}, {"memory.experts", "min"}};
   const MemoryPlan least = plan(settings).value();

@@ -17,6 +17,7 @@
 #include "tests/engine/job_source.hpp"
 #include "tests/engine/shared_out_pipeline.hpp"
 #include "tests/support/golden_model.hpp"
+#include "topology/machine_check.hpp"
 
 namespace colibri::testing {
 namespace {

@@ -108,11 +108,12 @@ class Threads : public ::testing::Test {
     Services services;
     services.plan.spec = &model;
     services.plan.max_rows = services.plan.wave_rows = 1;
-    services.plan.threads = 2;
     const auto machine = read_machine();
     ASSERT_TRUE(machine.is_ok());
+    spec.threads = 2;
+    const PlacementPlan placement = place_pipeline(spec, registry.infos(), machine.value());
     Pipeline::Options options;
-    options.machine = &machine.value();
+    options.placement = &placement;
     const std::vector<std::uint64_t> no_memory(spec.stages.size());
     const std::uint64_t wanted = two_placements ? 3'000 : 30'000;  // a hop between placements takes longer
     checked() = {.wanted = static_cast<std::uint32_t>(wanted)};

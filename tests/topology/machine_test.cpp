@@ -11,6 +11,8 @@
 
 #include "tests/topology/fake_tree.hpp"
 #include "topology/cpu_list.hpp"
+#include "topology/machine_check.hpp"
+#include "topology/thread_affinity.hpp"
 
 namespace colibri {
 namespace {
@@ -250,10 +252,10 @@ TEST(PinThisThread, SetsTheAffinityOfThisThreadOnly) {
 }
 
 TEST(PinThisThread, RefusesCpusThatAreNotThere) {
-  const Status status = pin_this_thread({8190, 8191});
+  const Status status = pin_this_thread(std::vector<std::uint32_t>{8190, 8191});
   ASSERT_FALSE(status.is_ok());
   EXPECT_NE(status.message().find("8190-8191"), std::string_view::npos) << status.message();
-  EXPECT_FALSE(pin_this_thread({1u << 31}).is_ok());
+  EXPECT_FALSE(pin_this_thread(std::vector<std::uint32_t>{1u << 31}).is_ok());
 }
 
 TEST(CheckPlacement, NamesWhatThisMachineLacks) {

@@ -89,7 +89,7 @@ class Engine {
   const Tokenizer* tokenizer() const noexcept;  // null: the container has none
   const MemoryPlan& plan() const noexcept;
   const kernels::KernelTable& kernels() const noexcept;
-  // Threads that the arenas of the last job used together; before a job, of the default placement.
+  // Threads of the arenas of all placements together.
   std::uint32_t worker_slots() const noexcept;
 
  private:
@@ -98,8 +98,10 @@ class Engine {
   std::unique_ptr<State> state_;
 };
 
-// What `colibri plan` shows: opens the container and plans, without loading weights.
+// What `colibri plan` shows: opens the container and plans for a machine, without loading weights.
+// `problems`: as of plan_memory.
 Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
-                              const Registry& registry);
+                              const Registry& registry, const Machine& machine,
+                              PipelineProblems* problems = nullptr);
 
 }  // namespace colibri

@@ -1,0 +1,123 @@
+// The plan for people: what the machine has, which stages share which CPUs, where memory lies.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "topology/cpu_list.hpp"
+#include "topology/param_value.hpp"
+#include "topology/pipeline_spec.hpp"
+#include "topology/placement.hpp"
+#include "topology/problem_text.hpp"
+
+namespace colibri {
+namespace {
+
+using Row = std::vector<std::string>;
+
+// Columns as wide as their widest cell, two blanks between; the last one is ragged.
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      out += row[i];
+      if (i + 1 < row.size()) out.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::string counted(std::size_t count, std::string_view thing) {
+  return std::to_string(count) + " " + std::string(thing) + (count == 1 ? "" : "s");
+}
+
+std::string machine_text(const Machine& machine) {
+  std::set<std::uint32_t> packages;
+  for (const Core& core : machine.cores) packages.insert(core.package);
+  std::string out = machine.name + ": ";
+  if (!machine.cores.empty()) {
+    out += counted(packages.size(), "package") + ", " + counted(machine.cores.size(), "core") + ", ";
+  }
+  out += counted(machine.cpus.size(), "CPU") + ", " + counted(machine.nodes.size(), "NUMA node");
+  if (machine.cpu_quota > 0) {
+    out += "; CPU quota " + number_text(machine.cpu_quota) + " (" + machine.cpu_quota_origin + ")";
+  }
+  out += "\n";
+  for (const NumaNode& node : machine.nodes) {
+    out += "  node " + std::to_string(node.index) + ": " +
+           (node.cpus.empty() ? "no CPUs" : "CPUs " + format_cpu_list(node.cpus));
+    if (node.memory_bytes > 0) out += ", " + format_bytes(node.memory_bytes);
+    for (const Device& device : machine.devices) {
+      if (device.node != node.index) continue;
+      out += (device.kind == Device::Kind::drive ? ", drive " : ", GPU ") + device.name;
+    }
+    out += "\n";
+  }
+  // Caches of a level are alike on nearly every machine: the first stands for all.
+  std::string caches;
+  for (const Cache& cache : machine.caches) {
+    const std::string level = "L" + std::to_string(cache.level) + " ";
+    if (caches.find(level) != std::string::npos) continue;
+    caches += (caches.empty() ? "  caches: " : ", ") + level + format_bytes(cache.bytes) + " for " +
+              counted(cache.cpus.size(), "CPU");
+  }
+  return caches.empty() ? out : out + caches + "\n";
+}
+
+std::string list_or(const std::vector<std::uint32_t>& list, std::string_view otherwise) {
+  return list.empty() ? std::string(otherwise) : format_cpu_list(list);
+}
+
+std::string join(const Row& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+Row memory_row(std::string memory, const MemoryBinding& binding) {
+  return {std::move(memory), list_or(binding.nodes, "any"), binding.reason};
+}
+
+}  // namespace
+
+std::string placement_table(const PipelineSpec& spec, StageInfos kinds, const Machine& machine,
+                            const PlacementPlan& plan) {
+  std::vector<Row> rows = {{"placement", "node", "cpus", "threads", "stages", "why"}};
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    const PlannedPlacement& placement = plan.placements[i];
+    Row stages;
+    for (std::size_t stage = 0; stage < spec.stages.size(); ++stage) {
+      if (plan.placement_of_stage[stage] == i) stages.push_back(spec.stages[stage].name);
+    }
+    rows.push_back({placement.name, placement.node ? std::to_string(*placement.node) : "any",
+                    list_or(placement.cpus, "any"), std::to_string(placement.threads), join(stages),
+                    placement.reason});
+  }
+  std::vector<Row> memory = {{"memory", "nodes", "why"},
+                             memory_row("dense weights", plan.dense),
+                             memory_row("KV pages", plan.kv),
+                             memory_row("steps", plan.steps)};
+  // Stages whose own memory lies alike share a row.
+  std::map<std::vector<std::uint32_t>, Row> own;
+  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
+    const MemoryBinding& binding = plan.memory_of_stage[i];
+    const StageInfo* info = find_kind(kinds, spec.stages[i].kind);
+    if (info != nullptr && info->memory.slots) {
+      memory.push_back(memory_row("slots of " + spec.stages[i].name, binding));
+    }
+    own[binding.nodes].push_back(spec.stages[i].name);
+  }
+  for (const auto& [nodes, stages] : own) {
+    memory.push_back({"scratch of " + (stages.size() == spec.stages.size() ? "all stages" : join(stages)),
+                      list_or(nodes, "any"), plan.memory_of_stage.front().reason});
+  }
+  return machine_text(machine) + (plan.note.empty() ? "" : plan.note + "\n") + "\n" + aligned(rows) + "\n" +
+         aligned(memory);
+}
+
+}  // namespace colibri

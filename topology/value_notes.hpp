@@ -1,0 +1,18 @@
+// What automatic values of a pipeline come to on a machine, and why, for `check --dump`.
+#pragma once
+
+#include <string>
+
+#include "topology/machine.hpp"
+#include "topology/pipeline_spec.hpp"
+#include "topology/placement.hpp"
+
+namespace colibri {
+
+// Threads and places of stages; the memory that is there. Sizes that depend on the model are not known here.
+ValueNotes machine_notes(const PipelineSpec& spec, const Machine& machine, const PlacementPlan& plan);
+
+// "80 % of cgroup memory.max of /job": what the usable memory is a share of.
+std::string usable_memory_text(const Machine& machine);
+
+}  // namespace colibri
