@@ -40,6 +40,7 @@ class RandomPipelines : public ::testing::Test {
     cpus_.resize(std::min<std::size_t>(cpus_.size(), 2));
     const auto reference = open_engine(container_);
     ASSERT_NE(reference, nullptr);
+    experts_ = reference->spec().num_experts;
     expected_ = result_bits(run_job(*reference, small_requests(kModel, 5)));
   }
   // The spec that the checker accepts, or nothing.
@@ -56,13 +57,14 @@ class RandomPipelines : public ::testing::Test {
   const Registry registry_ = builtin_registry();
   std::filesystem::path container_;
   std::vector<std::uint32_t> cpus_;
+  std::uint32_t experts_ = 0;
   std::vector<std::vector<std::uint32_t>> expected_;
 };
 
 TEST_F(RandomPipelines, GiveTheResultsOfTheStandardOne) {
   const int count = rounds(150, 2000);
   for (int seed = 0; seed < count; ++seed) {
-    const std::string yaml = random_pipeline(static_cast<std::uint64_t>(seed), cpus_);
+    const std::string yaml = random_pipeline(static_cast<std::uint64_t>(seed), cpus_, experts_);
     const Watchdog watchdog("seed " + std::to_string(seed) + "\n" + yaml);
     std::string problems;
     const auto spec = accepted(yaml, &problems);
@@ -116,7 +118,7 @@ TEST_F(RandomPipelines, DamagedFilesAreRefusedOrRun) {
   for (int seed = 0; seed < count; ++seed) {
     const auto number = static_cast<std::uint64_t>(seed);
     const std::string valid =
-        seed % 2 == 0 ? random_pipeline(number, cpus_) : files[number / 2 % files.size()];
+        seed % 2 == 0 ? random_pipeline(number, cpus_, experts_) : files[number / 2 % files.size()];
     const std::string yaml = mutated(valid, number);
     const Watchdog watchdog("damage with seed " + std::to_string(seed) + "\n" + yaml);
     std::string problems;

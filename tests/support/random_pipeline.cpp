@@ -10,7 +10,8 @@ namespace {
 
 class Maker {
  public:
-  Maker(std::uint64_t seed, const std::vector<std::uint32_t>& cpus) : random_(seed), cpus_(cpus) {}
+  Maker(std::uint64_t seed, const std::vector<std::uint32_t>& cpus, std::uint32_t experts)
+      : random_(seed), cpus_(cpus), experts_(experts) {}
 
   std::string make() {
     predict_ = chance(70);
@@ -48,8 +49,41 @@ class Maker {
     return text.empty() ? "" : "steps: {" + text + "}\n";
   }
 
+  // A stage with some of the experts.
+  struct Share {
+    std::string name;
+    std::string experts;      // as the parameter says it; empty: all
+    std::vector<bool> owned;  // [experts]
+  };
+  static bool share_an_expert(const Share& a, const Share& b) {
+    for (std::size_t expert = 0; expert < a.owned.size(); ++expert) {
+      if (a.owned[expert] && b.owned[expert]) return true;
+    }
+    return false;
+  }
+
+  // All experts in one to three shares: by residue, or by range with an open end.
+  std::vector<Share> shares() {
+    const std::uint32_t count = chance(50) ? 1 : 2 + static_cast<std::uint32_t>(below(2));
+    const bool by_range = chance(50);
+    std::vector<Share> all(count);
+    for (std::uint32_t part = 0; part < count; ++part) {
+      Share& share = all[part];
+      const std::uint32_t begin = experts_ * part / count, end = experts_ * (part + 1) / count;
+      if (by_range) {
+        share.experts = std::to_string(begin) + "-" + (part + 1 == count ? "" : std::to_string(end - 1));
+      } else {
+        share.experts = std::to_string(part) + "/" + std::to_string(count);
+      }
+      for (std::uint32_t expert = 0; expert < experts_; ++expert)
+        share.owned.push_back(by_range ? expert >= begin && expert < end : expert % count == part);
+    }
+    if (count == 1 && chance(70)) all[0].experts.clear();
+    return all;
+  }
+
   // A name that is no kind's, so that nothing can go by it.
-  void add_stage(const std::string& kind, const std::string& params) {
+  std::string add_stage(const std::string& kind, const std::string& params) {
     const std::string name = pick({"a", "node_", "x_y", "stage"}) +
                              std::to_string(stages_.size() * 7 + below(7)) + (chance(50) ? "_" + kind : "");
     names_[kind] = name;
@@ -61,6 +95,29 @@ class Maker {
       body += ", numa_node: 0";
     }
     stages_.emplace_back(name, body);
+    return name;
+  }
+
+  std::string fetch_params() {
+    std::string text;
+    if (chance(50)) text += ", backend: " + pick({"auto", "pread", "io_uring"});
+    if (chance(30)) text += ", direct: " + pick({"auto", "off"});
+    if (chance(40)) text += ", lanes: " + pick({"1", "2", "16", "auto"});
+    if (chance(30)) text += ", read_bytes: " + pick({"4KiB", "8KiB", "1MiB"});
+    if (chance(30)) text += ", inflight_bytes: " + pick({"4KiB", "100KiB", "64MiB"});
+    if (chance(20)) text += ", hints: false";
+    return text;
+  }
+
+  std::string transfer_params() {
+    return chance(50) ? ", mode: " + pick({"copy", "handover"}) + ", staging: " + number(1, 5) : "";
+  }
+
+  void add_shares(const std::string& kind, std::vector<Share>& all, std::string (Maker::*params)()) {
+    for (Share& share : all) {
+      const std::string experts = share.experts.empty() ? "" : ", experts: " + share.experts;
+      share.name = add_stage(kind, (params == nullptr ? "" : (this->*params)()) + experts);
+    }
   }
 
   void add_stages() {
@@ -68,58 +125,73 @@ class Maker {
     add_stage("admit", chance(50) ? ", waiting: " + pick({"1", "3", "auto", "1000"}) : "");
     for (const char* kind : {"embed", "attend", "route", "combine", "sample"}) add_stage(kind, "");
     if (predict_) add_stage("predict", chance(30) ? ", method: none" : "");
-    std::string fetch;
-    if (chance(50)) fetch += ", backend: " + pick({"auto", "pread", "io_uring"});
-    if (chance(30)) fetch += ", direct: " + pick({"auto", "off"});
-    if (chance(40)) fetch += ", lanes: " + pick({"1", "2", "16", "auto"});
-    if (chance(30)) fetch += ", read_bytes: " + pick({"4KiB", "8KiB", "1MiB"});
-    if (chance(30)) fetch += ", inflight_bytes: " + pick({"4KiB", "100KiB", "64MiB"});
-    if (chance(20)) fetch += ", hints: false";
-    const std::string transfer =
-        chance(50) ? ", mode: " + pick({"copy", "handover"}) + ", staging: " + number(1, 5) : "";
-    add_stage("fetch", fetch);
-    add_stage("transfer", transfer);
-    add_stage("compute", "");
+    fetches_ = shares();
+    transfers_ = shares();
+    computes_ = shares();
+    add_shares("fetch", fetches_, &Maker::fetch_params);
+    add_shares("transfer", transfers_, &Maker::transfer_params);
+    add_shares("compute", computes_, nullptr);
     add_stage("write", chance(40) ? ", flush_seconds: " + pick({"0", "0.05", "3"}) : "");
   }
 
-  void add_edge(const std::string& from, const std::string& out, const std::string& to, const std::string& in,
-                std::uint32_t most = 0) {
+  void add_edge(const std::string& from, const std::string& to, std::uint32_t most = 0) {
     // On cycles a capacity holds all that circulates: far more than small steps need, or auto.
     std::string capacity;
     if (most > 0 && chance(60)) capacity = ", capacity: " + number(1, most);
     if (most == 0 && chance(25)) capacity = ", capacity: " + pick({"9000", "20000", "65534", "auto"});
-    const std::string ends = "from: " + names_.at(from) + "." + out + ", to: " + names_.at(to) + "." + in;
-    edges_.push_back("  - {" + ends + capacity + "}\n");
+    edges_.push_back("  - {from: " + from + ", to: " + to + capacity + "}\n");
   }
+  std::string port(const std::string& kind, const std::string& name) { return names_.at(kind) + "." + name; }
 
   void add_edges() {
-    add_edge("read", "requests", "admit", "requests", 5);
-    add_edge("admit", "waves", "embed", "waves");
-    add_edge("embed", "waves", "attend", "fresh");
-    add_edge("attend", "routed", "route", "waves");
-    add_edge("route", "waves", "combine", "waves");
-    add_edge("combine", "next_layer", "attend", "looping");
-    add_edge("attend", "finished", "sample", "waves");
-    add_edge("sample", "done", "admit", "done");
-    add_edge("sample", "outcomes", "write", "outcomes", 3);
-    add_edge("admit", "outcomes", "write", "outcomes", 3);
-    add_edge("route", "demand", "fetch", "demand");
-    add_edge("route", "visits", "compute", "visits");
-    add_edge("fetch", "experts", "transfer", "experts");
-    add_edge("transfer", "experts", "compute", "experts");
-    add_edge("compute", "done", "combine", "done");
-    add_edge("compute", "released", "transfer", "released");
-    add_edge("transfer", "released", "fetch", "released");
+    add_edge(port("read", "requests"), port("admit", "requests"), 5);
+    add_edge(port("admit", "waves"), port("embed", "waves"));
+    add_edge(port("embed", "waves"), port("attend", "fresh"));
+    add_edge(port("attend", "routed"), port("route", "waves"));
+    add_edge(port("route", "waves"), port("combine", "waves"));
+    add_edge(port("combine", "next_layer"), port("attend", "looping"));
+    add_edge(port("attend", "finished"), port("sample", "waves"));
+    add_edge(port("sample", "done"), port("admit", "done"));
+    add_edge(port("sample", "outcomes"), port("write", "outcomes"), 3);
+    add_edge(port("admit", "outcomes"), port("write", "outcomes"), 3);
+    add_expert_edges();
     if (!predict_) return;
-    add_edge("route", "residual", "predict", "residual");
-    add_edge("predict", "hints", "fetch", "hints");
-    add_edge("fetch", "spent", "route", "spent");
+    add_edge(port("route", "residual"), port("predict", "residual"));
+    // Hints pass all stages that read, in any order.
+    std::vector<Share> chain = fetches_;
+    std::shuffle(chain.begin(), chain.end(), random_);
+    add_edge(port("predict", "hints"), chain.front().name + ".hints");
+    for (std::size_t i = 1; i < chain.size(); ++i)
+      add_edge(chain[i - 1].name + ".spent", chain[i].name + ".hints");
+    add_edge(chain.back().name + ".spent", port("route", "spent"));
+  }
+
+  // Between all stages that have an expert in common.
+  void add_expert_edges() {
+    for (const Share& fetch : fetches_) {
+      add_edge(port("route", "demand"), fetch.name + ".demand");
+      for (const Share& transfer : transfers_) {
+        if (!share_an_expert(fetch, transfer)) continue;
+        add_edge(fetch.name + ".experts", transfer.name + ".experts");
+        add_edge(transfer.name + ".released", fetch.name + ".released");
+      }
+    }
+    for (const Share& compute : computes_) {
+      add_edge(port("route", "visits"), compute.name + ".visits");
+      add_edge(compute.name + ".done", port("combine", "done"));
+      for (const Share& transfer : transfers_) {
+        if (!share_an_expert(transfer, compute)) continue;
+        add_edge(transfer.name + ".experts", compute.name + ".experts");
+        add_edge(compute.name + ".released", transfer.name + ".released");
+      }
+    }
   }
 
   std::mt19937_64 random_;
   const std::vector<std::uint32_t>& cpus_;
+  const std::uint32_t experts_;
   bool predict_ = false;
+  std::vector<Share> fetches_, transfers_, computes_;
   std::map<std::string, std::string> names_;                 // by kind
   std::vector<std::pair<std::string, std::string>> stages_;  // name, what it is
   std::vector<std::string> edges_;
@@ -152,8 +224,9 @@ Pieces tokens_of(const std::string& text) {
 
 }  // namespace
 
-std::string random_pipeline(std::uint64_t seed, const std::vector<std::uint32_t>& cpus) {
-  return Maker(seed, cpus).make();
+std::string random_pipeline(std::uint64_t seed, const std::vector<std::uint32_t>& cpus,
+                            std::uint32_t experts) {
+  return Maker(seed, cpus, experts).make();
 }
 
 std::string mutated(const std::string& original, std::uint64_t seed) {
