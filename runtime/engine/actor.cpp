@@ -272,7 +272,7 @@ void Actor::fail(ErrorCode code, std::string what) {
 }
 
 void Actor::after_call(Wait wait, std::uint8_t port) {
-  blocked_ = wait == Wait::input ? Wait::none : wait;
+  blocked_.store(wait == Wait::input ? Wait::none : wait, std::memory_order_relaxed);
   if (wait == Wait::input) batch_open_ = true;
   if (blocked_ != Wait::none) blocked_port_ = port == kCompletionPort ? 0 : port;
 }
@@ -386,7 +386,8 @@ std::string Actor::describe() const {
                                            " waits for an expert",
                                            " waits for a device",
                                            " waits for memory"};
-  return text + kNames[static_cast<std::size_t>(blocked_)] + (ended() ? " ended" : "");
+  text += kNames[static_cast<std::size_t>(blocked_.load(std::memory_order_relaxed))];
+  return text + (scheduled_.load(std::memory_order_relaxed) ? " is due" : "") + (ended() ? " ended" : "");
 }
 
 }  // namespace colibri

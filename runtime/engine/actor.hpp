@@ -87,7 +87,8 @@ class Actor final : private Emitter, private CompletionPort {
   const std::vector<std::vector<Edge*>>& inputs() const noexcept { return inputs_; }
   const std::vector<Edge*>& output_edges(std::uint32_t port) const noexcept { return outputs_[port].edges; }
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
-  std::string describe() const;  // for errors: levels and the reason it waits
+  // For errors: levels, the reason it waits, whether a run is due. Any thread, a snapshot.
+  std::string describe() const;
 
  private:
   // Emitter
@@ -138,10 +139,10 @@ class Actor final : private Emitter, private CompletionPort {
   std::atomic<bool> scheduled_{false};
   std::atomic<std::uint32_t> turn_{0};  // see turn(); orders one run after the other for memory
   const std::atomic<RunPhase>* phase_ = nullptr;
-  Wait blocked_ = Wait::none;       // what the stage answered last
-  std::uint32_t blocked_port_ = 0;  // the port that it answered for
-  bool resume_due_ = false;         // a delivery may have cleared the reason
-  bool batch_open_ = false;         // the stage wants to be resumed when the inbox is empty
+  std::atomic<Wait> blocked_{Wait::none};  // what the stage answered last; other threads only look
+  std::uint32_t blocked_port_ = 0;         // the port that it answered for
+  bool resume_due_ = false;                // a delivery may have cleared the reason
+  bool batch_open_ = false;                // the stage wants to be resumed when the inbox is empty
   bool end_requested_ = false;
   bool end_of_input_called_ = false;
   std::atomic<bool> ended_{false};

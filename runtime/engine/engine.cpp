@@ -247,6 +247,11 @@ Result<RunReport> Engine::run(const Job& job) {
 
 void Engine::cancel() { state_->cancel(); }
 
+std::string Engine::describe() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->running == nullptr ? std::string() : state_->running->describe();
+}
+
 Result<RunReport> Engine::State::run(State& state, const Job& job) {
   if (state.slots.data() == nullptr) {
     return Status(

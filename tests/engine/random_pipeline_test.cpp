@@ -65,13 +65,15 @@ TEST_F(RandomPipelines, GiveTheResultsOfTheStandardOne) {
   const int count = rounds(150, 2000);
   for (int seed = 0; seed < count; ++seed) {
     const std::string yaml = random_pipeline(static_cast<std::uint64_t>(seed), cpus_, experts_);
-    const Watchdog watchdog("seed " + std::to_string(seed) + "\n" + yaml);
+    Watchdog watchdog("seed " + std::to_string(seed) + "\n" + yaml);
     std::string problems;
     const auto spec = accepted(yaml, &problems);
     ASSERT_TRUE(spec) << "seed " << seed << "\n" << problems << "\n" << yaml;
     auto engine = Engine::open(container_, *spec, {});
     ASSERT_TRUE(engine.is_ok()) << "seed " << seed << "\n" << engine.status().to_string() << "\n" << yaml;
+    watchdog.look_at([&engine] { return engine.value()->describe(); });
     const JobRun threads = run_job(*engine.value(), small_requests(kModel, 5));
+    watchdog.look_at(nullptr);
     ASSERT_EQ(result_bits(threads), expected_) << "seed " << seed << "\n" << yaml;
     ASSERT_EQ(threads.report.bytes_read, threads.report.distinct_bytes) << "seed " << seed << "\n" << yaml;
     if (seed % 3 != 0) continue;
@@ -86,12 +88,14 @@ TEST_F(RandomPipelines, GiveTheResultsOfTheStandardOne) {
 }
 
 // Whatever a job with such a pipeline answers, it comes to an end.
-void run_to_an_end(const std::filesystem::path& container, const PipelineSpec& spec) {
+void run_to_an_end(const std::filesystem::path& container, const PipelineSpec& spec, Watchdog& watchdog) {
   auto engine = Engine::open(container, spec, {});
   if (!engine) return;
   RepeatedSource source(small_requests(kModel, 1).front(), 3);
   CollectingSink sink;
+  watchdog.look_at([&engine] { return engine.value()->describe(); });
   const auto report = engine.value()->run({.source = &source, .sink = &sink});
+  watchdog.look_at(nullptr);
   if (report.is_ok()) {
     EXPECT_EQ(sink.results.size(), 3U);
   }
@@ -120,7 +124,7 @@ TEST_F(RandomPipelines, DamagedFilesAreRefusedOrRun) {
     const std::string valid =
         seed % 2 == 0 ? random_pipeline(number, cpus_, experts_) : files[number / 2 % files.size()];
     const std::string yaml = mutated(valid, number);
-    const Watchdog watchdog("damage with seed " + std::to_string(seed) + "\n" + yaml);
+    Watchdog watchdog("damage with seed " + std::to_string(seed) + "\n" + yaml);
     std::string problems;
     const auto spec = accepted(yaml, &problems);
     if (!spec) {
@@ -128,7 +132,7 @@ TEST_F(RandomPipelines, DamagedFilesAreRefusedOrRun) {
       continue;
     }
     ++ran;
-    run_to_an_end(container_, *spec);
+    run_to_an_end(container_, *spec, watchdog);
   }
   // Damage to comments, names and numbers leaves files right: both outcomes are seen.
   EXPECT_GT(ran, count / 50);

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -17,6 +18,12 @@ class Watchdog {
   // The limit is far above what the slowest machine and sanitizer need: it decides nothing but a hang.
   explicit Watchdog(std::string what, std::chrono::seconds limit = std::chrono::seconds(300))
       : what_(std::move(what)), thread_([this, limit] { watch(limit); }) {}
+  // Adds what `describe` says at the time of the hang; what it looks at lives until the next call, or the
+  // end.
+  void look_at(std::function<std::string()> describe) {
+    const std::lock_guard lock(mutex_);
+    describe_ = std::move(describe);
+  }
   ~Watchdog() {
     {
       const std::lock_guard lock(mutex_);
@@ -32,13 +39,14 @@ class Watchdog {
   void watch(std::chrono::seconds limit) {
     std::unique_lock lock(mutex_);
     if (ended_.wait_for(lock, limit, [this] { return done_; })) return;
-    std::fprintf(stderr, "hangs: %s\n", what_.c_str());
+    std::fprintf(stderr, "hangs: %s\n%s\n", what_.c_str(), describe_ ? describe_().c_str() : "");
     std::abort();
   }
   const std::string what_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool done_ = false;
+  std::function<std::string()> describe_;
   std::thread thread_;
 };
 

@@ -83,6 +83,9 @@ class Engine {
   // going on end first, and reads in flight are waited for; requests without a result stay unanswered.
   // Without a running job nothing happens. Thread-safe, also from within the job.
   void cancel();
+  // What the stages of the running job wait for, one line each, to find out why a job stands still; empty
+  // without a job. Thread-safe.
+  std::string describe() const;
 
   const ModelSpec& spec() const noexcept;
   const Container& container() const noexcept;
