@@ -3,7 +3,8 @@
 // A demand is never refused: what finds no slot waits in a table of fixed size (at most
 // two visits a step and every expert in each). Demands are served in the order of arrival,
 // which makes the minimum of one slot enough: all demands of a visit arrive before any of
-// the same step's next one, and the earliest visit can always be computed.
+// the same step's next one, and the earliest visit can always be computed. A record that lies
+// in a slot is shared ahead of demands that wait only where that leaves them a slot.
 // Hints get only slots that no demand wants, and leave one free. A record is never read
 // while it is being read or lies in a slot: one read per expert, layer and step.
 // When no read ends for `deadline_ms`, those older than that fail their demands; their slots
@@ -167,6 +168,7 @@ class Fetch final : public Stage {
     std::uint32_t expert = 0;
     std::uint32_t record = 0;
     std::uint64_t key = 0;
+    std::uint64_t order = 0;  // of arrival
   };
 
   std::byte* memory_of(std::uint32_t index) const {
@@ -199,7 +201,7 @@ class Fetch final : public Stage {
       demands_->add(1);
       visits_.demanded(message.step_slot, record, key);
       // After the last one the visit may be over any time.
-      serve({message.visit(), expert, record, key}, out);
+      serve({message.visit(), expert, record, key, next_order_++}, out);
     }
     peak_pending_->set(std::max<std::uint64_t>(peak_pending_->get(), pending_.size()));
     if (message.last) {
@@ -211,7 +213,8 @@ class Fetch final : public Stage {
   // A record that lies in a slot is handed out; one being read gets another waiter; else it waits for a slot.
   void serve(const Pending& demand, Emitter& out) {
     const std::uint32_t index = table_->find(demand.record);
-    if (index == SlotTable::kNone) {
+    const bool ahead = !pending_.empty();
+    if (index == SlotTable::kNone || (ahead && !table_->may_lease_ahead(index))) {
       pending_.push_back(demand);
       return;
     }
@@ -222,17 +225,17 @@ class Fetch final : public Stage {
     } else if (slot.hinted && !slot.used) {
       late_hints_->add(1);
     }
-    share(demand, index, out);
+    share(demand, index, ahead, out);
   }
 
-  void share(const Pending& demand, std::uint32_t index, Emitter& out) {
+  void share(const Pending& demand, std::uint32_t index, bool ahead, Emitter& out) {
     if (deadlines_.overdue(index)) {
       refuse(demand, overdue_error(index), out);
       return;
     }
     const SlotTable::Slot& slot = table_->slot(index);
     if (slot.state == SlotTable::State::reading && slot.hinted) backend_->promote(index);
-    table_->lease(index, demand.key);
+    table_->lease(index, demand.key, ahead);
     if (slot.state == SlotTable::State::landed) {
       hand_out(demand, index, out);
     } else {
@@ -273,8 +276,9 @@ class Fetch final : public Stage {
       for (const Pending& waiter : waiters) hand_out(waiter, index, out);
       if (slot.leases == 0 && !slot.hinted) drop_hint(index);  // its visit passed while it was being read
     } else if (status.code() == ErrorCode::cancelled) {
-      // A stale hint. Demands that came between cancel and now start over.
-      for (const Pending& waiter : waiters) pending_.push_front(waiter);
+      // A stale hint. Demands that came between cancel and now start over, in their turn.
+      for (const Pending& waiter : waiters)
+        pending_.insert(waiter, [](const Pending& a, const Pending& b) { return a.order < b.order; });
       table_->failed(index);
     } else {
       status = std::move(status).at(name_of(slot.record));
@@ -386,7 +390,7 @@ class Fetch final : public Stage {
       // Another step in flight may have had the same record read meanwhile; then it is simply shared.
       if (const std::uint32_t present = table_->find(demand.record); present != SlotTable::kNone) {
         pending_.pop_front();
-        share(demand, present, out);
+        share(demand, present, /*ahead=*/false, out);
         continue;
       }
       const std::uint32_t index = table_->begin_read(demand.record, demand.key, false);
@@ -470,7 +474,8 @@ class Fetch final : public Stage {
   std::unique_ptr<ReadBackend> backend_;
   std::shared_ptr<ReadArrivals> arrivals_;
   std::unique_ptr<ReadWatch> watch_;
-  FixedRing<Pending> pending_;                 // demands without a slot, oldest first
+  FixedRing<Pending> pending_;  // demands without a slot, oldest first
+  std::uint64_t next_order_ = 0;
   HintList hints_;                             // not yet read
   std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
   ReadDeadlines deadlines_;

@@ -1,4 +1,4 @@
-// FixedRing: a queue of fixed capacity that can also be put to at the front. Allocates once.
+// FixedRing: a queue of fixed capacity that can also take an item to its place in an order. Allocates once.
 #pragma once
 
 #include <cassert>
@@ -21,11 +21,11 @@ class FixedRing {
     assert(size_ < items_.size());
     items_[(head_ + size_++) % items_.size()] = item;
   }
-  void push_front(const T& item) noexcept {
-    assert(size_ < items_.size());
-    head_ = (head_ + items_.size() - 1) % items_.size();
-    items_[head_] = item;
-    ++size_;
+  // Behind all items that `before(item, theirs)` is false for, from the back on.
+  template <class Before>
+  void insert(const T& item, Before&& before) noexcept {
+    push_back(item);
+    for (std::size_t i = size_ - 1; i > 0 && before(at(i), at(i - 1)); --i) std::swap(at(i), at(i - 1));
   }
   T pop_front() noexcept {
     T item = std::move(items_[head_]);
@@ -35,6 +35,8 @@ class FixedRing {
   }
 
  private:
+  T& at(std::size_t index) noexcept { return items_[(head_ + index) % items_.size()]; }
+
   std::vector<T> items_;
   std::size_t head_ = 0;
   std::size_t size_ = 0;

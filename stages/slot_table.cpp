@@ -50,7 +50,9 @@ void SlotTable::failed(std::uint32_t slot) {
 
 void SlotTable::release(std::uint32_t slot) {
   assert(slots_[slot].leases > 0);
-  if (--slots_[slot].leases == 0) settle(slot);
+  if (--slots_[slot].leases > 0) return;
+  clear_ahead(slot);
+  settle(slot);
 }
 
 void SlotTable::hint_passed(std::uint32_t slot) {
@@ -70,9 +72,10 @@ void SlotTable::settle(std::uint32_t index) {
       return;
     }
     free_slot(worst);
-  } else if (keeps_one_ && residents_ + hinted_ + 1 == slots_.size()) {
-    // Hints may hold the slots for transit until their visit has passed: then a demand of an earlier visit
-    // would wait for ever if this record stayed as well.
+  } else if (keeps_one_ && kept() + 1 >= slots_.size()) {
+    // Hints may hold the slots for transit until their visit has passed, and leases given ahead until earlier
+    // demands are served: then a demand of an earlier visit would wait for ever if this record stayed as
+    // well.
     free_slot(index);
     return;
   }
@@ -83,6 +86,7 @@ void SlotTable::settle(std::uint32_t index) {
 
 void SlotTable::free_slot(std::uint32_t index) {
   clear_hint(index);
+  clear_ahead(index);
   Slot& slot = slots_[index];
   if (slot.resident) {
     std::erase(resident_slots_[layer_of(slot.record)], index);

@@ -4,7 +4,8 @@
 // holds a record. After its last lease ends, a record either stays (its layer is below its
 // quota, or it is likelier to be used at the next visit than the layer's worst resident,
 // which then goes) or is dropped: bypass. `transit` slots are never given to residents, and
-// residents and hints together always leave one slot: a demand can always make progress.
+// residents, hints and leases that were given before their turn together always leave one slot:
+// demands in the order of their arrival can always make progress.
 // No global LRU: over a cyclic layer order its hit rate is near zero.
 #pragma once
 
@@ -27,6 +28,7 @@ class SlotTable {
     bool resident = false;    // counted in its layer's quota
     bool hinted = false;      // read for a hint whose visit has not passed; not evictable
     bool used = false;        // leased at least once since it was read
+    bool ahead = false;       // a lease of it was given before those of demands that came earlier
     std::uint64_t visit = 0;  // key of the visit it was read for
   };
 
@@ -54,10 +56,20 @@ class SlotTable {
   void failed(std::uint32_t slot);
   // Leases the slot to a visit. A record read for a hint of another visit stays for that one all the same:
   // it would be read twice for it otherwise.
-  void lease(std::uint32_t slot, std::uint64_t visit) noexcept {
+  // ahead: earlier demands still wait for slots, see may_lease_ahead.
+  void lease(std::uint32_t slot, std::uint64_t visit, bool ahead = false) noexcept {
     ++slots_[slot].leases;
     slots_[slot].used = true;
+    if (ahead && !slots_[slot].ahead) {
+      slots_[slot].ahead = true;
+      ahead_only_ += is_kept_otherwise(slots_[slot]) ? 0 : 1;
+    }
     if (slots_[slot].visit == visit) clear_hint(slot);
+  }
+  // Whether a demand may lease the slot while earlier ones wait. Such a lease may last until those are served
+  // and computed, here or by another fetch: it must not take the slot that they are served from.
+  bool may_lease_ahead(std::uint32_t slot) const noexcept {
+    return slots_[slot].ahead || is_kept_otherwise(slots_[slot]) || kept() + 1 < slots_.size();
   }
   // Ends one lease; after the last one the record stays or goes, as explained above.
   void release(std::uint32_t slot);
@@ -71,9 +83,19 @@ class SlotTable {
   double probability(std::uint32_t record) const noexcept;
 
  private:
+  static bool is_kept_otherwise(const Slot& slot) noexcept { return slot.resident || slot.hinted; }
+  // Slots that demands in their turn cannot count on.
+  std::uint32_t kept() const noexcept { return residents_ + hinted_ + ahead_only_; }
   void clear_hint(std::uint32_t slot) noexcept {
-    hinted_ -= slots_[slot].hinted ? 1 : 0;
+    if (!slots_[slot].hinted) return;
+    --hinted_;
     slots_[slot].hinted = false;
+    ahead_only_ += slots_[slot].ahead ? 1 : 0;
+  }
+  void clear_ahead(std::uint32_t slot) noexcept {
+    if (!slots_[slot].ahead) return;
+    slots_[slot].ahead = false;
+    ahead_only_ -= is_kept_otherwise(slots_[slot]) ? 0 : 1;
   }
   void settle(std::uint32_t slot);
   void free_slot(std::uint32_t slot);
@@ -87,9 +109,10 @@ class SlotTable {
   std::vector<std::vector<std::uint32_t>> resident_slots_;  // [layers]
   std::uint32_t residents_ = 0;
   std::uint32_t hinted_ = 0;
-  bool keeps_one_ = true;      // one slot is for demands only
-  std::vector<float> uses_;    // [records] decayed
-  std::vector<float> visits_;  // [layers] decayed
+  std::uint32_t ahead_only_ = 0;  // slots leased ahead that are neither resident nor hinted
+  bool keeps_one_ = true;         // one slot is for demands only
+  std::vector<float> uses_;       // [records] decayed
+  std::vector<float> visits_;     // [layers] decayed
 };
 
 }  // namespace colibri

@@ -39,6 +39,36 @@ TEST(SlotTable, HintsThatWaitAndResidentsLeaveASlotForDemands) {
   }
 }
 
+TEST(SlotTable, LeasesAheadOfTheirTurnLeaveASlotForDemandsInTheirTurn) {
+  SlotTable table(2, 8, 8, 3, 1);
+  auto read = [&table](std::uint32_t record, std::uint64_t visit, bool hinted) {
+    const std::uint32_t slot = table.begin_read(record, visit, hinted);
+    table.landed(slot);
+    return slot;
+  };
+  const std::uint32_t a = read(0, 1, false), b = read(1, 1, false);
+  for (const std::uint32_t slot : {a, b}) table.lease(slot, 1);
+  const std::uint32_t hint = read(8, 2, true);
+  // A hint's slot serves no demand in its turn: its own visit may have it any time, and it still counts then.
+  ASSERT_TRUE(table.may_lease_ahead(hint));
+  table.lease(hint, 2, true);
+  EXPECT_EQ(table.hinted_slots(), 0U);
+  ASSERT_TRUE(table.may_lease_ahead(a));
+  table.lease(a, 2, true);
+  EXPECT_TRUE(table.may_lease_ahead(a));  // once more costs nothing
+  EXPECT_FALSE(table.may_lease_ahead(b));
+  // With its lease over, b does not stay as a resident either, though its layer is below its quota.
+  table.release(b);
+  EXPECT_EQ(table.free_slots(), 1U);
+  table.release(a);
+  EXPECT_EQ(table.free_slots(), 1U);  // the lease ahead is still there
+  table.release(a);
+  EXPECT_TRUE(table.slot(a).resident);  // one slot is left even so
+  const std::uint32_t c = read(2, 1, false);
+  table.lease(c, 1);
+  EXPECT_FALSE(table.may_lease_ahead(c));
+}
+
 // What `fetch` may do, in a random order: demands when a slot is free, hints when two are.
 TEST(SlotTable, ASlotIsFreeWheneverNothingIsLeased) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
@@ -61,12 +91,14 @@ TEST(SlotTable, ASlotIsFreeWheneverNothingIsLeased) {
             std::erase(hinted, present);
             table.lease(present, 2);
             leased.push_back(present);
-          } else if (const std::uint32_t slot = table.begin_read(record, 1, false); slot != SlotTable::kNone) {
+          } else if (const std::uint32_t slot = table.begin_read(record, 1, false);
+                     slot != SlotTable::kNone) {
             table.lease(slot, 1);
             table.landed(slot);
             leased.push_back(slot);
           } else {
-            ASSERT_FALSE(leased.empty()) << "seed " << seed << ": a demand waits and nothing will free a slot";
+            ASSERT_FALSE(leased.empty())
+                << "seed " << seed << ": a demand waits and nothing will free a slot";
           }
           break;
         case 2:  // hint
@@ -104,11 +136,17 @@ TEST(SlotTable, WithASlotForEachRecordAllStay) {
   for (std::uint32_t record = 0; record < 24; ++record) EXPECT_NE(table.find(record), SlotTable::kNone);
 }
 
-// The rules once more, as plain sets and maps; each decision is made here first and then looked up in the table.
+// The rules once more, as plain sets and maps; each decision is made here first and then looked up in the
+// table.
 class Model {
  public:
   Model(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, std::uint32_t transit)
-      : layers_(layers), experts_(experts), slots_(slots), transit_(transit), residents_(layers), uses_(layers * experts),
+      : layers_(layers),
+        experts_(experts),
+        slots_(slots),
+        transit_(transit),
+        residents_(layers),
+        uses_(layers * experts),
         visits_(layers) {}
 
   struct Entry {
@@ -156,7 +194,8 @@ class Model {
     }
     std::optional<std::uint32_t> worst;
     for (const std::uint32_t other : residents) {
-      if (entries.at(other).leases == 0 && (!worst || probability(other) < probability(*worst))) worst = other;
+      if (entries.at(other).leases == 0 && (!worst || probability(other) < probability(*worst)))
+        worst = other;
     }
     if (worst && probability(record) > 1.05 * probability(*worst)) {
       entries.erase(*worst);
@@ -288,7 +327,8 @@ class Usage {
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
         use(layer, std::nullopt);
         for (std::uint32_t expert = 0; expert < kExperts; ++expert) {
-          if (std::uniform_real_distribution<>()(random) < probability(layer, expert)) use(layer, std::optional(expert));
+          if (std::uniform_real_distribution<>()(random) < probability(layer, expert))
+            use(layer, std::optional(expert));
         }
       }
     }
@@ -302,7 +342,8 @@ class Usage {
     for (std::uint32_t rank = 0; rank < kExperts; ++rank) {
       all += kLayers * probabilities_[rank];
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-        const std::uint32_t quota = (kSlots - kTransit) / kLayers + (layer < (kSlots - kTransit) % kLayers ? 1 : 0);
+        const std::uint32_t quota =
+            (kSlots - kTransit) / kLayers + (layer < (kSlots - kTransit) % kLayers ? 1 : 0);
         if (rank < quota) hits += probabilities_[rank];
       }
     }
