@@ -39,7 +39,8 @@ class Readme : public ::testing::Test {
     RunOptions options;
     options.working_directory = folder_->path();
     const char* path = std::getenv("PATH");
-    options.environment = {{"PATH", fs::path(kColibriProgram).parent_path().string() + ":" + (path ? path : "")}};
+    options.environment = {
+        {"PATH", fs::path(kColibriProgram).parent_path().string() + ":" + (path ? path : "")}};
     options.timeout = std::chrono::minutes(5);
     return options;
   }
@@ -86,9 +87,10 @@ TEST_F(Readme, ResultsAreWhatIsPrinted) {
   }
   ASSERT_EQ(shown.size(), 2U);
   write_file(folder_->file("shown.jsonl"),
-             "{\"id\": \"a\", \"prompt\": \"In the beginning\", \"max_tokens\": 8}\n{\"id\": \"b\", \"promt\": \"x\"}\n");
-  const RunResult result =
-      run_program({kColibriProgram, "batch", "model", "shown.jsonl", "-o", "shown.out", "--in-order"}, options());
+             "{\"id\": \"a\", \"prompt\": \"In the beginning\", \"max_tokens\": 8}\n{\"id\": \"b\", "
+             "\"promt\": \"x\"}\n");
+  const RunResult result = run_program(
+      {kColibriProgram, "batch", "model", "shown.jsonl", "-o", "shown.out", "--in-order"}, options());
   EXPECT_EQ(result.status, 3) << result.err;
   EXPECT_EQ(lines_of(read_file(folder_->file("shown.out"))), shown);
 }
@@ -101,7 +103,8 @@ TEST_F(Readme, PipelinesAreValid) {
     const RunResult checked = run_program({kColibriProgram, "check", "pipeline.yaml"}, options());
     EXPECT_EQ(checked.status, 0) << "README.md:" << block.line << "\n" << checked.out << checked.err;
     const RunResult ran = run_program(
-        {kColibriProgram, "batch", "model", "requests.jsonl", "--pipeline", "pipeline.yaml", "--quiet"}, options());
+        {kColibriProgram, "batch", "model", "requests.jsonl", "--pipeline", "pipeline.yaml", "--quiet"},
+        options());
     EXPECT_EQ(ran.status, 0) << ran.err;
   }
 }
@@ -130,9 +133,10 @@ TEST_F(Readme, ReferenceIsWhatTheTablesSay) {
 }
 
 TEST_F(Readme, ItsFlagsExist) {
-  std::string help = run_program({"/bin/bash", (project_root() / "setup.sh").string(), "help"}, options()).out;
+  std::string help =
+      run_program({"/bin/bash", (project_root() / "setup.sh").string(), "help"}, options()).out;
   for (const char* verb : {"convert", "inspect", "verify", "plan", "batch", "generate", "perplexity", "trace",
-                           "tokenize", "check", "run", "version"}) {
+                           "tokenize", "replay", "synth", "check", "run", "version"}) {
     help += run_program({kColibriProgram, "help", verb}, options()).out;
   }
   const Page readme = page("README.md");
@@ -146,7 +150,8 @@ TEST_F(Readme, ItsFlagsExist) {
   int flags = 0;
   for (std::sregex_iterator match(text.begin(), text.end(), kFlag), end; match != end; ++match, ++flags) {
     const std::string flag = match->str();
-    EXPECT_TRUE(std::regex_search(help, std::regex(flag + "[^a-z-]"))) << "README.md names a flag that is not: " << flag;
+    EXPECT_TRUE(std::regex_search(help, std::regex(flag + "[^a-z-]")))
+        << "README.md names a flag that is not: " << flag;
   }
   EXPECT_GT(flags, 10);
   int verbs = 0;
@@ -159,12 +164,16 @@ TEST_F(Readme, ItsFlagsExist) {
 class Paths : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Paths, Exist) {
-  // A span is a path when it has a slash and nothing else that is special. NAME stands for a name; build/ is made.
+  // A span is a path when it has a slash and nothing else that is special. NAME stands for a name; build/ is
+  // made.
   static const std::regex kPath("[A-Za-z_][A-Za-z0-9_.-]*/[A-Za-z0-9_./-]*");
   int paths = 0;
   for (const std::string& span : page(GetParam()).spans) {
-    if (!std::regex_match(span, kPath) || span.starts_with("build/") || span.find("NAME") != std::string::npos) continue;
-    const bool there = fs::exists(project_root() / span) || fs::exists(project_root() / "runtime/include" / span);
+    if (!std::regex_match(span, kPath) || span.starts_with("build/") ||
+        span.find("NAME") != std::string::npos)
+      continue;
+    const bool there =
+        fs::exists(project_root() / span) || fs::exists(project_root() / "runtime/include" / span);
     EXPECT_TRUE(there) << GetParam() << " names a path that is not there: " << span;
     ++paths;
   }
@@ -172,7 +181,8 @@ TEST_P(Paths, Exist) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pages, Paths,
-                         ::testing::Values("README.md", "runtime/ARCHITECTURE.md", "stages/ADDING_A_STAGE.md"));
+                         ::testing::Values("README.md", "runtime/ARCHITECTURE.md",
+                                           "stages/ADDING_A_STAGE.md"));
 
 TEST(Architecture, FitsItsLimit) { EXPECT_LE(page("runtime/ARCHITECTURE.md").lines, 200); }
 
