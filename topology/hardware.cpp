@@ -11,9 +11,16 @@ namespace {
 
 using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
+// Plug-ins of hwloc that start drivers to ask them, or leak; what Linux itself tells of devices is enough.
+constexpr const char* kLeftOut[] = {"pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"};
+
 Topology make_topology() {
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return {nullptr, hwloc_topology_destroy};
+  for (const char* plugin : kLeftOut) {
+    // Fails for those that are not installed.
+    static_cast<void>(hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin));
+  }
   return {raw, hwloc_topology_destroy};
 }
 
