@@ -43,6 +43,8 @@ void* operator new(std::size_t size) {
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
+// stable_sort takes its buffer this way.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto align = static_cast<std::size_t>(alignment);
   if (void* memory = std::aligned_alloc(align, (size + align - 1) / align * align)) return memory;
@@ -50,5 +52,6 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
