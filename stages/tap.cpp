@@ -7,11 +7,16 @@
 // anew by each job; memory is one wave of lines, however long the job.
 #include "stages/tap.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <colibri/services.hpp>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,6 +62,9 @@ constexpr StateNeed kStateNeeds[] = {
 
 constexpr std::uint64_t kNumberCost = 100;  // a number as text, in multiply-adds
 
+// What a line starts with, and so a file that a tap has written.
+constexpr std::string_view kLineBegin = "{\"id\": ";
+
 template <class Values>
 void append_list(std::string& line, std::string_view name, const Values& values) {
   line.append(", \"").append(name).append("\": [");
@@ -85,11 +93,7 @@ class Tap final : public Stage {
       return {ErrorCode::invalid_input,
               "a tap needs a file to write to; name one with stages." + name_ + ".file"};
     }
-    file_.reset(std::fopen(path_.c_str(), "we"));
-    if (file_ == nullptr) {
-      return {ErrorCode::io, "cannot create the file of a tap: " + path_ + ": " + std::strerror(errno) +
-                                 "; check stages." + name_ + ".file"};
-    }
+    COLIBRI_RETURN_IF_ERROR(open_file());
     lines_.resize(services_->plan.wave_rows);
     rows_ = context.counter("rows_total");
     written_bytes_ = context.counter("written_bytes_total");
@@ -104,6 +108,7 @@ class Tap final : public Stage {
   }
 
   void end_of_input(Emitter&) override {
+    if (!broken_) empty_once();
     if (!broken_ && std::fflush(file_.get()) != 0) give_up(write_error());
   }
 
@@ -114,7 +119,47 @@ class Tap final : public Stage {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
 
+  // Opens the file without touching what is in it: a job that does not start costs nothing.
+  Status open_file() {
+    // Without O_NONBLOCK a pipe that nobody reads would hold up the start.
+    const int descriptor = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (descriptor < 0) {
+      return {ErrorCode::io, "cannot create the file of a tap: " + path_ + ": " + std::strerror(errno) +
+                                 "; check stages." + name_ + ".file"};
+    }
+    file_.reset(::fdopen(descriptor, "r+"));
+    if (file_ == nullptr) {
+      const int reason = errno;
+      ::close(descriptor);
+      return {ErrorCode::io, "cannot open the file of a tap: " + path_ + ": " + std::strerror(reason)};
+    }
+    struct stat status {};
+    if (::fstat(descriptor, &status) != 0) return write_error();
+    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) {
+      return {ErrorCode::invalid_input, "the file of a tap is no regular file: " + path_ +
+                                            "; name another with stages." + name_ + ".file"};
+    }
+    regular_ = S_ISREG(status.st_mode);
+    char begin[kLineBegin.size()];
+    if (regular_ && status.st_size > 0 &&
+        (::pread(descriptor, begin, sizeof begin, 0) != static_cast<ssize_t>(sizeof begin) ||
+         std::string_view(begin, sizeof begin) != kLineBegin)) {
+      return {ErrorCode::invalid_input,
+              "the file of a tap exists and was written by something else: " + path_ +
+                  "; remove it, or name another with stages." + name_ + ".file"};
+    }
+    return {};
+  }
+
+  // What an earlier tap wrote goes when there is something to write.
+  void empty_once() {
+    if (std::exchange(emptied_, true) || !regular_) return;
+    if (::ftruncate(::fileno(file_.get()), 0) != 0) give_up(write_error());
+  }
+
   void write(const Wave& wave) {
+    empty_once();
+    if (broken_) return;
     // A visit of another layer is what is left of the last one: this wave was not routed yet. Edges between
     // ports that say their state are checked before; a host's need not.
     if (routes_ && (wave.visit == nullptr || wave.visit->layer != wave.layer)) {
@@ -137,7 +182,7 @@ class Tap final : public Stage {
   void make_line(const Wave& wave, std::size_t row, std::string& line) const {
     const Step& step = *wave.step;
     const Request& request = step.sequences[row]->request;
-    line = "{\"id\": ";
+    line = kLineBegin;
     append_json_string(line, request.id);
     line += ", \"index\": ";
     append_json_number(line, request.index);
@@ -172,6 +217,8 @@ class Tap final : public Stage {
   std::vector<bool> layers_;  // [num_layers] written
   std::size_t hidden_ = 0, picks_ = 0;
   std::unique_ptr<std::FILE, Close> file_;
+  bool regular_ = false;  // a file, no device
+  bool emptied_ = false;
   std::vector<std::string> lines_;  // [wave_rows] keep their memory
   bool broken_ = false;
   Counter *rows_ = nullptr, *written_bytes_ = nullptr;

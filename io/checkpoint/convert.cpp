@@ -52,6 +52,11 @@ Status check_request(const fs::path& checkpoint, const fs::path& output, const C
     return {ErrorCode::invalid_input,
             "output folder is the checkpoint itself: " + output.string() + "; choose another one"};
   }
+  for (const fs::path& directory : options.stripe) {
+    if (!fs::equivalent(checkpoint, directory, ignored)) continue;
+    return {ErrorCode::invalid_input,
+            "directory for experts is the checkpoint itself: " + directory.string() + "; choose another one"};
+  }
   return Status::ok();
 }
 

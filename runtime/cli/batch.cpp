@@ -108,11 +108,13 @@ Status Batch::open() {
   if (!streamed_) {
     COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input));
   }
+  const std::string journal = arguments_.output.empty() ? "" : arguments_.output + ".journal";
   COLIBRI_ASSIGN_OR_RETURN(session_,
                            EngineSession::open(arguments_.model, arguments_.pipeline, context_,
                                                {{"the results", arguments_.output, true},
                                                 {"the routing trace", arguments_.trace_routing, true},
-                                                {"the requests", arguments_.input}},
+                                                {"the requests", arguments_.input},
+                                                {"the journal of the results", journal}},
                                                [this](const Container& c) { return open_files(c); }));
   if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
   ResultWriter::TokenText token_text;

@@ -3,6 +3,7 @@
 #include <oneapi/tbb/global_control.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -41,6 +42,11 @@ void add_files_of_stages(const PipelineSpec& pipeline, std::vector<JobFile>& fil
 
 }  // namespace
 
+bool takes_hidden_states(const PipelineSpec& pipeline) {
+  return std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
+                     [](const StageSpec& stage) { return stage.kind == "block_in"; });
+}
+
 Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry,
                                       VerbContext& context) {
   COLIBRI_ASSIGN_OR_RETURN(LoadedPipeline loaded, load_pipeline(flags, registry.infos()));
@@ -55,6 +61,12 @@ Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& mo
                                                            const PipelineFlags& flags, VerbContext& context,
                                                            std::vector<JobFile> files, Check before_loading) {
   COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, builtin_registry(), context));
+  if (takes_hidden_states(pipeline)) {
+    return Status(ErrorCode::invalid_input, "this pipeline takes hidden states, not requests: " + flags.file +
+                                                "; run it with: colibri run " + flags.file +
+                                                " --input FILE --output FILE");
+  }
+  files.push_back({"the pipeline", flags.file});
   return open(model, std::move(pipeline), context, std::move(files), std::move(before_loading));
 }
 

@@ -41,19 +41,19 @@ class Run {
   std::unique_ptr<EngineSession> session_;
 };
 
-bool takes_hidden_states(const PipelineSpec& pipeline) {
-  return std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
-                     [](const StageSpec& stage) { return stage.kind == "block_in"; });
-}
-
 // What is there already may be replaced when it is of the same sort: a slip of a flag must not cost a file.
 Status check_replaceable(const std::string& path) {
   if (path == "-") {
     return {ErrorCode::invalid_input,
             "results are not written in order, so they cannot go to standard output; name a file"};
   }
+  if (path.empty())
+    return {ErrorCode::invalid_input, "no file to write to was named; give one with --output"};
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
+  if (std::filesystem::is_directory(path, ignored)) {
+    return {ErrorCode::invalid_input, "the output is a folder: " + path + "; name a file in it"};
+  }
   if (std::filesystem::is_regular_file(path, ignored) &&
       (std::filesystem::file_size(path, ignored) == 0 || SafetensorsFile::open(path)))
     return {};

@@ -63,6 +63,8 @@ auto contained(Work&& work) -> decltype(work()) {
     return Status(ErrorCode::out_of_memory, "the system has no memory left; lower the memory settings");
   } catch (const std::exception& error) {
     return Status(ErrorCode::internal, std::string("exception outside of stages: ") + error.what());
+  } catch (...) {
+    return Status(ErrorCode::internal, "exception outside of stages that is no std::exception");
   }
 }
 
@@ -160,10 +162,12 @@ void Engine::State::cancel() {
   if (running != nullptr) running->abort(cancelled_status());
 }
 
+// A job that begins after the cancel must find the engine closing: one critical section for both.
 void Engine::State::close() {
-  cancel();
   std::unique_lock lock(mutex);
   closing = true;
+  cancelled = job_runs;
+  if (running != nullptr) running->abort(cancelled_status());
   job_ended.wait(lock, [this] { return !job_runs; });
 }
 

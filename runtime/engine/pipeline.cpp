@@ -26,8 +26,14 @@ double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanosecon
 Result<std::unique_ptr<Stage>> create_stage(const StageKind& kind, const std::string& name) {
   try {
     return kind.create();
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorCode::out_of_memory, "no memory to make it; lower the memory settings")
+        .at("stage " + name);
   } catch (const std::exception& error) {
     return Status(ErrorCode::internal, std::string("exception when it was made: ") + error.what())
+        .at("stage " + name);
+  } catch (...) {
+    return Status(ErrorCode::internal, "exception when it was made that is no std::exception")
         .at("stage " + name);
   }
 }

@@ -102,13 +102,18 @@ std::string RunReport::to_table() const {
     text += row;
   }
   const double wall = std::max(wall_seconds, 1e-9);
-  std::snprintf(row, sizeof row,
-                "\n%llu prompt + %llu generated tokens in %s: %.1f tokens/s (%.1f generated/s), %llu steps, "
-                "%s kernels\n",
-                static_cast<unsigned long long>(prompt_tokens),
-                static_cast<unsigned long long>(generated_tokens), duration(wall_seconds).c_str(),
-                tokens_per_second(), static_cast<double>(generated_tokens) / wall,
-                static_cast<unsigned long long>(steps), kernels.c_str());
+  if (prompt_tokens + generated_tokens > 0) {
+    std::snprintf(
+        row, sizeof row,
+        "\n%llu prompt + %llu generated tokens in %s: %.1f tokens/s (%.1f generated/s), %llu steps, "
+        "%s kernels\n",
+        static_cast<unsigned long long>(prompt_tokens), static_cast<unsigned long long>(generated_tokens),
+        duration(wall_seconds).c_str(), tokens_per_second(), static_cast<double>(generated_tokens) / wall,
+        static_cast<unsigned long long>(steps), kernels.c_str());
+  } else {
+    // Hidden states went through, not tokens: who has them tells how many.
+    std::snprintf(row, sizeof row, "\n%s, %s kernels\n", duration(wall_seconds).c_str(), kernels.c_str());
+  }
   text += row;
   std::snprintf(row, sizeof row,
                 "read %s (%s distinct, %.2f reads a visit), %s/s; hit rate %.1f%%; wasted hints %s\n",

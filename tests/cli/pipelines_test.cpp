@@ -1,6 +1,7 @@
 // The pipeline files in configs, run as a user runs them, on the demo model: each does what it is for, and
 // results are equal to the bit where the pipelines differ only in how they work.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -169,19 +170,47 @@ TEST(Pipelines, ATapNeverWritesOverOtherFiles) {
   yaml.insert(yaml.find("  route: {"), "  tap: {kind: tap}\n");
   write_file(folder.file("p.yaml"), yaml);
   write_file(folder.file("in"), some_requests());
+  write_file(folder.file("precious"), "not the work of a tap\n");
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
   const std::string weights = read_file(demo_model() + "/experts.bin");
   for (const auto& [file, words] :
        {std::pair{folder.file("in"), "stages.tap.file would overwrite the requests"},
         std::pair{folder.file("out"), "stages.tap.file"},
+        std::pair{folder.file("p.yaml"), "stages.tap.file would overwrite the pipeline"},
+        std::pair{folder.file("out.journal"), "stages.tap.file would overwrite the journal of the results"},
+        std::pair{folder.file("precious"), "exists and was written by something else"},
+        std::pair{folder.file("pipe"), "is no regular file"},
         std::pair{demo_model() + "/experts.bin", "into the model's folder"}}) {
     const RunResult run =
         run_colibri({"batch", demo_model(), folder.file("in"), "-o", folder.file("out"), "--pipeline",
-                     folder.file("p.yaml"), "--set", "stages.tap.file=" + file});
+                     folder.file("p.yaml"), "--set", "stages.tap.file=" + file, "--force"});
     EXPECT_EQ(run.status, 1);
     EXPECT_TRUE(contains(run.err, words)) << run.err;
   }
+  EXPECT_EQ(read_file(folder.file("p.yaml")), yaml);
+  EXPECT_EQ(read_file(folder.file("precious")), "not the work of a tap\n");
+  // What a tap has written may be written again.
+  for (int round = 0; round < 2; ++round) {
+    const RunResult run =
+        run_colibri({"batch", demo_model(), folder.file("in"), "-o", folder.file("out"), "--pipeline",
+                     folder.file("p.yaml"), "--set", "stages.tap.file=" + folder.file("tapped"), "--force"});
+    EXPECT_EQ(run.status, 0) << run.err;
+  }
   EXPECT_EQ(read_file(folder.file("in")), some_requests());
   EXPECT_TRUE(read_file(demo_model() + "/experts.bin") == weights);
+}
+
+TEST(Pipelines, BatchRefusesHiddenStatesAndLeavesNothing) {
+  const TemporaryFolder folder;
+  write_file(folder.file("in"), some_requests());
+  const std::vector<std::string> command = {"batch", demo_model(), folder.file("in"), "-o",
+                                            folder.file("out")};
+  std::vector<std::string> wrong = command;
+  wrong.insert(wrong.end(), {"--pipeline", config("block.yaml")});
+  const RunResult refused = run_colibri(wrong);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "run it with: colibri run ")) << refused.err;
+  EXPECT_EQ(run_colibri(command).status, 0);
 }
 
 }  // namespace
