@@ -281,7 +281,8 @@ TEST_F(Run, NeverWritesOverOtherFiles) {
   EXPECT_FALSE(fs::exists(demo_model() + "/new.safetensors"));
   refused(output_, "this is no safetensors file, so it is not replaced: " + output_);
   EXPECT_EQ(read_file(output_), "before");
-  refused(folder_.path(), "no safetensors file");
+  refused(folder_.path(), "the output is a folder: ");
+  refused("", "no file to write to was named");
   refused("/dev/full", "no safetensors file");
   refused("-", "cannot go to standard output");
   refused(folder_.file("none/y"), folder_.file("none/y"));
@@ -327,7 +328,7 @@ TEST_F(Run, SaysWhichVerbRunsOtherPipelines) {
                  "takes requests, not hidden states: " + batch + "; run it with: colibri batch", 2);
   const BatchRun other("{\"id\": \"a\", \"prompt\": \"x\"}\n", {"--pipeline", kBlock});
   EXPECT_EQ(other.status(), 1);
-  EXPECT_TRUE(contains(other.err(), "run it with `colibri run`")) << other.err();
+  EXPECT_TRUE(contains(other.err(), "run it with: colibri run ")) << other.err();
   expect_refused(run_colibri(run_arguments(input_, output_, {"--set", "stages.route.kind=rout"})),
                  "did you mean 'route'?");
 }
