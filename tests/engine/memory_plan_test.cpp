@@ -76,6 +76,15 @@ TEST_F(MemoryPlanTest, SlotsForEachKindOfSetting) {
 }
 
 // Any shares of any number of slots: one each at least, none more than its records, the rest in proportion.
+TEST_F(MemoryPlanTest, MoreWavesThanRingsHoldAreRefused) {
+  const auto refused = plan({{"steps.max_rows", "100000"}, {"steps.wave_rows", "1"}});
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.status().to_string().find("too many waves: 100000 in 1 steps of 100000 rows, at most 32767 can "
+                                              "circulate; raise steps.wave_rows"),
+            std::string::npos)
+      << refused.status().to_string();
+}
+
 TEST(SlotShares, AreInProportionToTheRecords) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 2000; ++round) {
