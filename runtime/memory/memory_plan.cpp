@@ -58,11 +58,11 @@ PlanInputs plan_inputs(const Container& container, const PipelineSpec& pipeline,
 Status check_circulation(const PlanInputs& inputs) {
   const std::uint64_t demands = std::uint64_t{2} * inputs.wave_credits();  // as many as two a wave
   if (demands > kMaximumEdgeCapacity) {
-    return {ErrorCode::invalid_input,
-            "too many waves: " + std::to_string(inputs.wave_credits()) + " in " +
-                std::to_string(inputs.in_flight) + " steps of " + std::to_string(inputs.max_rows) +
-                " rows, at most " + std::to_string(kMaximumEdgeCapacity / 2) +
-                " can circulate; raise steps.wave_rows"};
+    return {ErrorCode::invalid_input, "too many waves: " + std::to_string(inputs.wave_credits()) + " in " +
+                                          std::to_string(inputs.in_flight) + " steps of " +
+                                          std::to_string(inputs.max_rows) + " rows, at most " +
+                                          std::to_string(kMaximumEdgeCapacity / 2) +
+                                          " can circulate; raise steps.wave_rows"};
   }
   const std::uint64_t visits = std::uint64_t{2} * inputs.in_flight;
   if (visits * (std::uint64_t{inputs.spec->num_experts} + 1) <= kMaximumEdgeCapacity) return {};
@@ -97,23 +97,6 @@ bool carries(const PipelineSpec& pipeline, const Registry& registry, MessageType
 class Refusals {
  public:
   explicit Refusals(PipelineProblems* problems) : problems_(problems) {}
-
-  // What circulates must fit the rings: the credits of waves, and of the experts of all visits.
-  Status check_circulation(const PlanInputs& inputs) {
-    const std::uint64_t waves = std::uint64_t{2} * inputs.wave_credits();  // a wave may send two demands
-    if (waves > kMaximumEdgeCapacity) {
-      return {ErrorCode::invalid_input, "too many waves: " + std::to_string(inputs.wave_credits()) + " in " +
-                                            std::to_string(inputs.in_flight) + " steps of " +
-                                            std::to_string(inputs.max_rows) + " rows, at most " +
-                                            std::to_string(kMaximumEdgeCapacity / 2) +
-                                            " can circulate; raise steps.wave_rows"};
-    }
-    const std::uint64_t visits = std::uint64_t{2} * inputs.in_flight;
-    if (visits * (std::uint64_t{inputs.spec->num_experts} + 1) <= kMaximumEdgeCapacity) return {};
-    return {ErrorCode::invalid_input, "too many steps in flight: " + std::to_string(inputs.in_flight) +
-                                          " with " + std::to_string(inputs.spec->num_experts) +
-                                          " experts a layer; lower steps.in_flight"};
-  }
 
   // The needed number is exact, so that it can be copied into a file.
   void too_small(std::string_view pool, const SizeSetting& setting, std::uint64_t given,
