@@ -95,6 +95,7 @@ struct Engine::State {
     if (options.log) options.log(std::move(line));
   }
   void cancel();
+  void cancel_locked();  // the caller holds the mutex
   void close();
   Status begin_job();
   void end_job();
@@ -158,6 +159,10 @@ struct Engine::State::Registration {
 
 void Engine::State::cancel() {
   const std::lock_guard lock(mutex);
+  cancel_locked();
+}
+
+void Engine::State::cancel_locked() {
   cancelled = job_runs;
   if (running != nullptr) running->abort(cancelled_status());
 }
@@ -166,8 +171,7 @@ void Engine::State::cancel() {
 void Engine::State::close() {
   std::unique_lock lock(mutex);
   closing = true;
-  cancelled = job_runs;
-  if (running != nullptr) running->abort(cancelled_status());
+  cancel_locked();
   job_ended.wait(lock, [this] { return !job_runs; });
 }
 
