@@ -16,7 +16,6 @@ constexpr std::uint32_t kRequestCapacity = 64;
 // Streamed pieces and results: the writer is woken for each, so a few hundred never fill up in practice.
 constexpr std::uint32_t kOutcomeCapacity = 256;
 constexpr std::uint32_t kHostCapacity = 64;
-constexpr std::uint32_t kMaxCapacity = 65'534;
 // How often a waiting thread looks for actors that wait for a run in vain.
 constexpr std::chrono::milliseconds kStallPeriod{50};
 
@@ -44,7 +43,7 @@ MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batche
   MessageCredits credits{};
   auto set = [&credits](MessageType type, std::uint64_t count) {
     credits[static_cast<std::size_t>(type)] =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kMaxCapacity));
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kMaximumEdgeCapacity));
   };
   const std::uint64_t waves = plan.wave_credits();
   const std::uint64_t visits = std::uint64_t{2} * plan.in_flight;
@@ -125,7 +124,7 @@ Status Pipeline::make_actors(const PipelineSpec& spec, const Registry& registry,
                                                  : placements_[member.place].get();
     // Reads outstanding, one post a source may wait for, and room to spare.
     const std::uint64_t completions =
-        std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaxCapacity);
+        std::min<std::uint64_t>(std::uint64_t{services.slots.slots} * 2 + 64, kMaximumEdgeCapacity);
     COLIBRI_ASSIGN_OR_RETURN(std::unique_ptr<Stage> created, create_stage(*kind, stage.name));
     member.actor = std::make_unique<Actor>(stage.name, *kind->info, std::move(created), *member.executor,
                                            static_cast<std::uint32_t>(completions));
