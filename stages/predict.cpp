@@ -8,7 +8,6 @@
 #include "stages/predict.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <colibri/services.hpp>
 #include <numeric>
 #include <vector>
@@ -103,7 +102,7 @@ class Predict final : public Stage {
     hidden_ = spec.hidden_size;
     experts_ = spec.num_experts;
     picks_ = spec.num_experts_per_token;
-    depth_ = static_cast<std::uint32_t>(context.integer("depth"));
+    depth_ = services_->plan.hint_depth;  // of `depth`: the batches have room for it
     MemoryCursor memory(context.memory());
     scratch_.lay_out(memory, services_->plan);
     book_.lay_out(memory, services_->plan, depth_);
@@ -282,11 +281,8 @@ std::uint64_t predict_memory_bytes(const PlanInputs& inputs) {
   MemoryCursor measure;
   Scratch scratch;
   scratch.lay_out(measure, inputs);
-  std::uint32_t depth = 1;
-  const std::string_view text = inputs.param("depth");
-  std::from_chars(text.data(), text.data() + text.size(), depth);
   GuessBook book;
-  book.lay_out(measure, inputs, depth);
+  book.lay_out(measure, inputs, inputs.hint_depth);
   return measure.used();
 }
 
