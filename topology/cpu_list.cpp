@@ -3,20 +3,11 @@
 #include "topology/cpu_list.hpp"
 
 #include <algorithm>
-#include <charconv>
 
+#include "topology/number_ranges.hpp"
 #include "topology/problem_text.hpp"
 
 namespace colibri {
-namespace {
-
-bool parse_cpu(std::string_view text, std::uint32_t& cpu) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cpu);
-  return error == std::errc() && end == text.data() + text.size() && cpu <= kMaximumCpu;
-}
-
-}  // namespace
-
 Result<std::vector<std::uint32_t>> parse_cpu_list(std::string_view text) {
   const auto refuse = [&](std::string_view why) {
     return Status(ErrorCode::invalid_input, quote_value(text) + " " + std::string(why) +
@@ -24,20 +15,13 @@ Result<std::vector<std::uint32_t>> parse_cpu_list(std::string_view text) {
                                                 std::to_string(kMaximumCpu) + " and ranges, such as 0-3,8");
   };
   std::vector<std::uint32_t> cpus;
-  for (std::string_view rest = text;;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
-    const std::size_t dash = item.find('-');
-    std::uint32_t first = 0, last = 0;
-    if (!parse_cpu(item.substr(0, dash), first)) return refuse("is not a list of CPUs");
-    last = first;
-    if (dash != std::string_view::npos && (!parse_cpu(item.substr(dash + 1), last) || last < first)) {
-      return refuse("is not a list of CPUs");
-    }
-    for (std::uint32_t cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+  NumberRanges ranges(text);
+  for (NumberRange range;;) {
+    const NumberRanges::Next next = ranges.next(range);
+    if (next == NumberRanges::Next::end) break;
+    if (next == NumberRanges::Next::wrong || range.last > kMaximumCpu) return refuse("is not a list of CPUs");
+    for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) cpus.push_back(cpu);
     if (cpus.size() > 2 * std::size_t{kMaximumCpu}) return refuse("names a CPU twice");
-    if (comma == std::string_view::npos) break;
-    rest.remove_prefix(comma + 1);
   }
   std::sort(cpus.begin(), cpus.end());
   if (std::adjacent_find(cpus.begin(), cpus.end()) != cpus.end()) return refuse("names a CPU twice");
