@@ -1,11 +1,8 @@
 // Where threads and memory of a running pipeline really are, as the kernel says; and that answers do not
 // depend on it.
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <numaif.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,7 +10,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <map>
 #include <mutex>
 #include <set>
@@ -22,6 +18,7 @@
 #include "runtime/engine/pipeline.hpp"
 #include "stages/dense_weights.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/refuse_system_call.hpp"
 #include "tests/support/thread_list.hpp"
 #include "topology/machine.hpp"
 #include "topology/thread_affinity.hpp"
@@ -431,26 +428,13 @@ TEST(PlacedAnswers, VirtualPlacementSaysSoInOneLine) {
   for (const std::string& line : log) EXPECT_EQ(line.find("virtual placement"), std::string::npos) << line;
 }
 
-// Makes mbind fail for this thread and those that it makes from now on.
-bool refuse_mbind(int error) {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
-
 TEST(PlacedMemory, ARefusedBindingIsOneWarning) {
   const Machine machine = read_machine().value();
   const std::string node = std::to_string(machine.nodes.front().index);
   const auto expected = answers_with({{"memory.experts", "50%"}});
   for (const int error : {EPERM, ENOSYS}) {
     std::thread([&] {
-      if (!refuse_mbind(error)) GTEST_SKIP() << "no seccomp filter can be set here";
+      if (!refuse_system_call(SYS_mbind, error)) GTEST_SKIP() << "no seccomp filter can be set here";
       std::vector<std::string> log;
       const auto answers = answers_with(
           {{"memory.experts", "50%"}, {"stages.attend.numa_node", node}, {"stages.fetch.numa_node", node}},

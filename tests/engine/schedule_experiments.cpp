@@ -13,6 +13,7 @@
 #include "tests/cli/cli_runner.hpp"
 #include "tests/engine/parameter_experiments.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/list_source.hpp"
 #include "tests/support/stage_harness.hpp"
 
 namespace colibri::testing {
@@ -55,23 +56,6 @@ class OrderSink final : public ResultSink {
   std::string order;
 };
 
-class ListSource final : public RequestSource {
- public:
-  explicit ListSource(std::vector<Request> requests) : requests_(std::move(requests)) {}
-  Pull pull(Request& request) override {
-    if (next_ == requests_.size()) return Pull::end;
-    request = requests_[next_];
-    request.index = next_++;
-    return Pull::request;
-  }
-  bool finite() const override { return true; }
-  void on_ready(std::function<void()>) override {}
-
- private:
-  std::vector<Request> requests_;
-  std::size_t next_ = 0;
-};
-
 // One prompt a step; the later ones generate longer.
 std::string first_to_finish(const std::string& order) {
   const auto engine = open_engine(model(), {{"steps.max_rows", "4"}, {"stages.admit.order", order}});
@@ -80,6 +64,7 @@ std::string first_to_finish(const std::string& order) {
   for (std::uint32_t i = 0; i < 6; ++i) {
     requests.push_back(generate_request(tokens(4), 1 + 2 * i));
     requests.back().ignore_eos = true;
+    requests.back().index = i;
   }
   ListSource source(std::move(requests));
   OrderSink sink;

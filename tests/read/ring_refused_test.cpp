@@ -1,16 +1,13 @@
 // io_uring refused by the kernel itself: a seccomp filter in a child process answers
 // io_uring_setup as containers do, and the backend has to read all the same.
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 
 #include "tests/read/read_fixture.hpp"
+#include "tests/support/refuse_system_call.hpp"
 
 namespace colibri {
 namespace {
@@ -19,22 +16,9 @@ using testing::Buffer;
 using testing::Collector;
 using testing::PatternFile;
 
-// Makes io_uring_setup fail with `error` for this process from now on.
-bool refuse_io_uring(int error) {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
-
 // Exit status of the child: 0 all is well, 2 no filter can be set here, 1 otherwise.
 int read_without_io_uring(const PatternFile& file, int error) {
-  if (!refuse_io_uring(error)) return 2;
+  if (!testing::refuse_system_call(SYS_io_uring_setup, error)) return 2;
   testing::Log log;
   ReadBackendOptions options;
   options.log = log.sink();

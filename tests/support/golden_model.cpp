@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/convert.hpp"
+#include "tests/support/list_source.hpp"
 
 namespace colibri::testing {
 namespace fs = std::filesystem;
@@ -26,22 +27,6 @@ const fs::path& scratch_folder() {
   static const Folder folder;
   return folder.path;
 }
-
-class ListSource final : public RequestSource {
- public:
-  explicit ListSource(std::vector<Request> requests) : requests_(std::move(requests)) {}
-  Pull pull(Request& request) override {
-    if (next_ == requests_.size()) return Pull::end;
-    request = std::move(requests_[next_++]);
-    return Pull::request;
-  }
-  bool finite() const override { return true; }
-  void on_ready(std::function<void()>) override {}
-
- private:
-  std::vector<Request> requests_;
-  std::size_t next_ = 0;
-};
 
 class ListSink final : public ResultSink {
  public:
