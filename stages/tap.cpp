@@ -37,7 +37,8 @@ constexpr ParamInfo kParams[] = {
     {.name = "file",
      .type = ParamType::text,
      .unit = kOutputFileUnit,
-     .help = "JSONL file, made anew by each job; must be given"},
+     .required = true,
+     .help = "JSONL file, made anew by each job"},
     {.name = "what",
      .type = ParamType::choice,
      .unit = "",
@@ -46,9 +47,9 @@ constexpr ParamInfo kParams[] = {
      .help = "hidden: the residual stream of each row; routes: its experts, ascending, and their weights"},
     {.name = "layers",
      .type = ParamType::text,
-     .unit = "layer list",
+     .unit = kLayerListUnit,
      .default_value = "all",
-     .help = "MoE layers whose waves are written: all, or a list such as 0-3,8"},
+     .help = "MoE layers whose waves are written"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows written"},
@@ -89,10 +90,6 @@ class Tap final : public Stage {
     layers_ = std::move(*layers);
     hidden_ = spec.hidden_size;
     picks_ = spec.num_experts_per_token;
-    if (path_.empty()) {
-      return {ErrorCode::invalid_input,
-              "a tap needs a file to write to; name one with stages." + name_ + ".file"};
-    }
     COLIBRI_RETURN_IF_ERROR(open_file());
     lines_.resize(services_->plan.wave_rows);
     rows_ = context.counter("rows_total");

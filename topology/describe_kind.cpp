@@ -59,8 +59,9 @@ void append_params(std::string& out, std::string_view title, std::span<const Par
   if (params.empty()) return;
   out.append("\n").append(title).append("\n");
   for (const ParamInfo& param : params) {
-    append_line(out, "  " + std::string(param.name) + ": " + expected_text(param) + "; default " +
-                         (param.default_value.empty() ? "empty" : std::string(param.default_value)) +
+    const std::string otherwise = param.default_value.empty() ? "empty" : std::string(param.default_value);
+    append_line(out, "  " + std::string(param.name) + ": " + expected_text(param) +
+                         (param.required ? "; must be given" : "; default " + otherwise) +
                          (param.while_running ? "; may change while running" : ""));
     append_line(out, "      " + std::string(param.help));
   }
@@ -105,6 +106,7 @@ void open_param(JsonText& json, const ParamInfo& param) {
     json.close_list();
   }
   json.member_literal("allow_auto", param.allow_auto ? "true" : "false");
+  json.member_literal("required", param.required ? "true" : "false");
   json.member_literal("while_running", param.while_running ? "true" : "false");
   json.member("help", param.help);
 }

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "topology/number_ranges.hpp"
 #include "topology/pipeline_spec.hpp"
 #include "topology/problem_text.hpp"
 
@@ -70,6 +71,16 @@ std::string range_text(const ParamInfo& info, Format format) {
   return {};
 }
 
+// Whether a model has these layers is seen when it is opened.
+bool is_layer_list(std::string_view text) {
+  if (text == "all") return true;
+  NumberRanges ranges(text);
+  NumberRange range;
+  NumberRanges::Next next = ranges.next(range);
+  while (next == NumberRanges::Next::range) next = ranges.next(range);
+  return next == NumberRanges::Next::end;
+}
+
 void append_unit(const ParamInfo& info, std::string& out) {
   if (!info.unit.empty()) out.append(" ").append(info.unit);
 }
@@ -102,7 +113,12 @@ Result<ParamValue> read_param(const ParamInfo& info, std::string_view text) {
       }
       return refuse(info, text, "is not a choice", suggest_name(text, choices));
     }
-    case ParamType::text: value.text = text; return value;
+    case ParamType::text:
+      if (info.required && text.empty()) return refuse(info, text, "is empty");
+      if (info.unit == kLayerListUnit && !is_layer_list(text))
+        return refuse(info, text, "is not a list of layers");
+      value.text = text;
+      return value;
   }
   return refuse(info, text, "has a type that is unknown here");
 }
@@ -125,7 +141,10 @@ std::string expected_text(const ParamInfo& info) {
       out += " such as 512MiB";
       break;
     case ParamType::choice: out = "one of " + join_names(split_choices(info.choices)); break;
-    case ParamType::text: out = info.unit.empty() ? "text" : "a " + std::string(info.unit); break;
+    case ParamType::text:
+      out = info.unit.empty() ? "text" : "a " + std::string(info.unit);
+      if (info.unit == kLayerListUnit) out = "all, or a list of layers such as 0-3,8";
+      break;
   }
   return info.allow_auto ? out + ", or auto" : out;
 }

@@ -70,9 +70,19 @@ class GraphChecker {
         }
       } else {
         has_source |= graph_.infos[i]->source;
+        check_given(stage, *graph_.infos[i]);
       }
     }
     if (all_known && !has_source) report_no_source();
+  }
+
+  // A value that is there was checked when the file was read; a spec made in code may hold an empty one.
+  void check_given(const StageSpec& stage, const StageInfo& info) {
+    for (const ParamInfo& param : info.params) {
+      if (!param.required || stage.params.contains(std::string(param.name))) continue;
+      problems_.add(stage.origin, "stages." + stage.name + "." + std::string(param.name),
+                    "value is missing; expected " + expected_text(param));
+    }
   }
 
   void report_no_source() {
@@ -360,12 +370,7 @@ void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds, const Mes
     const std::string path = "edges[" + std::to_string(i) + "]";
     const std::string circulate = std::to_string(needed) + " messages of type " +
                                   std::string(message_type_name(type)) + " that can circulate";
-    if (needed > kMaximumEdgeCapacity) {
-      problems.add(spec.edges[i].origin, path,
-                   "no edge can hold the " + circulate + "; expected at most " +
-                       std::to_string(kMaximumEdgeCapacity) +
-                       ": raise steps.wave_rows or lower steps.max_rows");
-    } else if (spec.edges[i].capacity && *spec.edges[i].capacity < needed) {
+    if (spec.edges[i].capacity && *spec.edges[i].capacity < needed) {
       problems.add(spec.edges[i].capacity_origin, path + ".capacity",
                    quote_value(std::to_string(*spec.edges[i].capacity)) + " is less than the " + circulate +
                        "; expected at least " + std::to_string(needed) + ", or auto");

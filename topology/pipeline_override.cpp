@@ -5,6 +5,7 @@
 #include "topology/pipeline_override.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "io/text/nearest_name.hpp"
 #include "topology/pipeline_settings.hpp"
@@ -14,6 +15,18 @@ namespace colibri {
 namespace {
 
 constexpr std::string_view kPrefix = "COLIBRI_";
+// Variables of ours that are no settings of a pipeline: the kernels' choice, and what building and testing
+// take. Any other is a mistake, since a value that somebody set would have no effect.
+constexpr std::string_view kOtherVariables[] = {"KERNELS", "JOBS"};
+constexpr std::string_view kOtherSections[] = {"TEST_", "SETUP_"};
+
+bool is_other_variable(std::string_view name) {
+  name.remove_prefix(kPrefix.size());
+  return std::find(std::begin(kOtherVariables), std::end(kOtherVariables), name) !=
+             std::end(kOtherVariables) ||
+         std::any_of(std::begin(kOtherSections), std::end(kOtherSections),
+                     [&](std::string_view section) { return name.starts_with(section); });
+}
 
 // "stages.fetch.lanes" -> "COLIBRI_STAGES_FETCH_LANES"
 std::string variable_of(std::string_view path) {
@@ -64,10 +77,34 @@ YamlNode* node_at_path(YamlNode& root, std::string_view path, const Origin& orig
   }
 }
 
+std::set<std::string_view> words_of(std::string_view name) {
+  std::set<std::string_view> words;
+  for (std::size_t underscore; (underscore = name.find('_')) != std::string_view::npos;) {
+    words.insert(name.substr(0, underscore));
+    name.remove_prefix(underscore + 1);
+  }
+  words.insert(name);
+  return words;
+}
+
+// The nearest in letters; else the first that has all words of the name, as MAX_ROWS and EXPERTS_MEMORY, by
+// which the flags are called.
+std::string_view meant_name(std::string_view found, std::span<const std::string_view> names) {
+  const std::string_view nearest = nearest_name(found, names);
+  if (!nearest.empty()) return nearest;
+  const std::set<std::string_view> wanted = words_of(found);
+  if (wanted.contains("STAGES")) return {};  // it would name any parameter of any stage
+  for (const std::string_view name : names) {
+    const std::set<std::string_view> words = words_of(name);
+    if (std::includes(words.begin(), words.end(), wanted.begin(), wanted.end())) return name;
+  }
+  return {};
+}
+
 void report_unknown(const Override& override, bool from_variable, const std::vector<std::string>& paths,
                     PipelineProblems& problems) {
   if (override.path.starts_with("edges.") || override.path == "edges") {
-    problems.add(override.origin, override.path,
+    problems.add(override.origin, from_variable ? "" : override.path,
                  "edges cannot be set from outside; expected them in the file");
     return;
   }
@@ -81,7 +118,7 @@ void report_unknown(const Override& override, bool from_variable, const std::vec
     if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
   }
   const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string_view nearest = nearest_name(std::string_view(wanted).substr(prefix.size()), views);
+  const std::string_view nearest = meant_name(std::string_view(wanted).substr(prefix.size()), views);
   const std::string example = from_variable ? "COLIBRI_MEMORY_EXPERTS or COLIBRI_STAGES_<NAME>_<PARAMETER>"
                                             : "memory.experts or stages.<name>.<parameter>";
   std::string what = "unknown setting; expected one such as " + example;
@@ -125,16 +162,10 @@ std::vector<Override> overrides_from_environment(const char* const* environment)
     const std::size_t equals = entry.find('=');
     if (!entry.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     const std::string_view name = entry.substr(0, equals);
+    if (is_other_variable(name)) continue;
     std::string path(name.substr(kPrefix.size()));
     std::transform(path.begin(), path.end(), path.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    // Other variables of ours (COLIBRI_KERNELS, ...) are not settings of a pipeline.
-    bool in_namespace = path.starts_with("stages_");
-    for (const SettingInfo& setting : pipeline_settings()) {
-      in_namespace |= setting.section.empty() ? path == setting.param.name
-                                              : path.starts_with(std::string(setting.section) + "_");
-    }
-    if (!in_namespace) continue;
     // The section is the first word; only settings without a section have none.
     if (const std::size_t underscore = path.find('_'); underscore != std::string::npos)
       path[underscore] = '.';

@@ -167,9 +167,7 @@ class PipelineReader {
       } else if (const ParamInfo* experts = find_param(partition_params(*info), entry.key)) {
         read_experts(*experts, entry, key_path, stage);
       } else if (const ParamInfo* param = find_param(info->params, entry.key)) {
-        if (values_.read_value(entry, *param, key_path)) {
-          stage.params[entry.key] = {entry.value.text, entry.value.origin};
-        }
+        read_kind_param(*param, entry, key_path, stage);
       } else {
         values_.unknown_key(entry, key_path, names);
       }
@@ -192,6 +190,23 @@ class PipelineReader {
     (workers ? stage.workers_origin : stage.numa_node_origin) = entry.value.origin;
     if (value->is_auto) return;
     (workers ? stage.workers : stage.numa_node) = static_cast<std::uint32_t>(value->integer);
+  }
+
+  void read_kind_param(const ParamInfo& info, const YamlEntry& entry, const std::string& path,
+                       StageSpec& stage) {
+    // Kept even when wrong: it is then not missing as well.
+    std::string& text = stage.params[entry.key].first;
+    stage.params[entry.key].second = entry.value.origin;
+    if (info.unit == kLayerListUnit && entry.value.kind == YamlNode::Kind::sequence) {
+      const std::optional<std::string> list = read_list(info, entry, path, "a layer's number");
+      if (!list) return;
+      text = *list;
+      if (const auto value = read_param(info, text); !value) {
+        problems_.add(entry.value.origin, path, value.status().message());
+      }
+    } else if (values_.read_value(entry, info, path)) {
+      text = entry.value.text;
+    }
   }
 
   // A list of values, or the text form of one; nullopt, and reported, when it is neither.

@@ -69,25 +69,29 @@ std::string_view text_pattern(const ParamInfo& param) {
   if (param.unit == kCpuListUnit) return "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$";
   if (param.unit == kExpertListUnit)
     return "^ *(all|[0-9]+(-[0-9]*|/[0-9]+)?( *, *[0-9]+(-[0-9]*|/[0-9]+)?)*) *$";
+  if (param.unit == kLayerListUnit) return "^(all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$";
+  if (param.required) return ".";
   return {};
 }
 
 // Lists in YAML that stand for such a text.
 bool is_list_too(const ParamInfo& param) {
-  return param.unit == kCpuListUnit || param.unit == kExpertListUnit;
+  return param.unit == kCpuListUnit || param.unit == kExpertListUnit || param.unit == kLayerListUnit;
 }
 
 void write_value(JsonText& json, const ParamInfo& param, bool share) {
   const bool list_too = is_list_too(param);
+  const std::string_view pattern = text_pattern(param);
   if (!param.allow_auto && !list_too) {
     write_type(json, param, share);
+    if (!pattern.empty()) json.member("pattern", pattern);
     return;
   }
   json.key("anyOf");
   json.open_list();
   json.open_object();
   write_type(json, param, share);
-  if (const std::string_view pattern = text_pattern(param); !pattern.empty()) json.member("pattern", pattern);
+  if (!pattern.empty()) json.member("pattern", pattern);
   json.close_object();
   if (param.allow_auto) {
     json.open_object();
@@ -102,7 +106,7 @@ void write_value(JsonText& json, const ParamInfo& param, bool share) {
     json.key("type");
     json.open_list();
     json.string("integer");
-    if (param.unit == kExpertListUnit) json.string("string");
+    if (param.unit != kCpuListUnit) json.string("string");  // ranges
     json.close_list();
     json.close_object();
     json.close_object();
@@ -113,6 +117,7 @@ void write_value(JsonText& json, const ParamInfo& param, bool share) {
 // What editors show when the pointer rests on a key.
 void write_description(JsonText& json, const ParamInfo& param, const std::string& expected) {
   std::string text = std::string(param.help) + "; " + expected;
+  if (param.required) text += "; must be given";
   if (!param.default_value.empty()) text += "; default " + std::string(param.default_value);
   if (param.while_running) text += "; may change while running";
   json.member("description", text);
@@ -139,7 +144,7 @@ void open_strict_object(JsonText& json) {
   json.member_literal("additionalProperties", "false");
 }
 
-void write_required(JsonText& json, std::initializer_list<std::string_view> names) {
+void write_required(JsonText& json, const std::vector<std::string_view>& names) {
   json.key("required");
   json.open_list();
   for (const std::string_view name : names) json.string(name);
@@ -201,6 +206,11 @@ void write_kind(JsonText& json, const StageInfo& info) {
   json.key("then");
   json.open_object();
   json.member("description", info.help);
+  std::vector<std::string_view> required;
+  for (const ParamInfo& param : info.params) {
+    if (param.required) required.push_back(param.name);
+  }
+  if (!required.empty()) write_required(json, required);
   json.member_literal("additionalProperties", "false");
   json.key("properties");
   json.open_object();

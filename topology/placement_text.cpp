@@ -14,20 +14,46 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as their widest cell, two blanks between; the last one is ragged.
+constexpr std::size_t kWidestCell = 44;
+
+// Lines of at most kWidestCell, broken at blanks; a longer word keeps its length.
+Row wrapped(std::string_view text) {
+  Row lines;
+  while (text.size() > kWidestCell) {
+    std::size_t blank = text.rfind(' ', kWidestCell);
+    if (blank == std::string_view::npos) blank = text.find(' ');
+    if (blank == std::string_view::npos) break;
+    lines.emplace_back(text.substr(0, blank));
+    text.remove_prefix(blank + 1);
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
+// Rows of equal length. Columns as wide as their widest line, two blanks between; the last one is ragged.
 std::string aligned(const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths;
+  std::vector<std::size_t> widths(rows.front().size(), 0);
   for (const Row& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (const std::string& line : wrapped(row[i])) widths[i] = std::max(widths[i], line.size());
+    }
   }
   std::string out;
   for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      out += row[i];
-      if (i + 1 < row.size()) out.append(widths[i] - row[i].size() + 2, ' ');
+    std::vector<Row> cells;
+    for (const std::string& cell : row) cells.push_back(wrapped(cell));
+    cells.back() = {row.back()};
+    const auto tallest = std::max_element(cells.begin(), cells.end(),
+                                          [](const Row& a, const Row& b) { return a.size() < b.size(); });
+    for (std::size_t line = 0; line < tallest->size(); ++line) {
+      std::string text;
+      for (std::size_t i = 0, begin = 0; i < cells.size(); begin += widths[i++] + 2) {
+        if (line >= cells[i].size()) continue;
+        text.resize(begin, ' ');
+        text += cells[i][line];
+      }
+      out += text + "\n";
     }
-    out += '\n';
   }
   return out;
 }

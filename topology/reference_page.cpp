@@ -26,7 +26,8 @@ void append_row(std::string& out, std::initializer_list<std::string> cells) {
 void append_param(std::string& out, const std::string& name, const ParamInfo& param,
                   const std::string& expected) {
   const std::string changes = param.while_running ? "; may change while running" : "";
-  append_row(out, {code(name), cell(expected), code(param.default_value), cell(param.help) + changes});
+  const std::string otherwise = param.required ? "must be given" : code(param.default_value);
+  append_row(out, {code(name), cell(expected), otherwise, cell(param.help) + changes});
 }
 
 void append_params(std::string& out, std::initializer_list<std::span<const ParamInfo>> tables) {

@@ -66,6 +66,7 @@ enum class ParamType : std::uint8_t { boolean, integer, number, bytes, choice, t
 // Units of text parameters that have a form of their own, and may be YAML lists too.
 inline constexpr std::string_view kCpuListUnit = "CPU list";
 inline constexpr std::string_view kExpertListUnit = "list of experts";
+inline constexpr std::string_view kLayerListUnit = "list of layers";
 
 struct ParamInfo {
   std::string_view name;
@@ -76,6 +77,7 @@ struct ParamInfo {
   double maximum = std::numeric_limits<double>::infinity();
   std::string_view choices = {};  // "none|next_router" for ParamType::choice
   bool allow_auto = false;
+  bool required = false;  // must be given, and not empty; for text without a default
   bool while_running =
       false;  // may change while the pipeline runs: the stage asks for it at each use; no text
   std::string_view help;

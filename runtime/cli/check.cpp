@@ -10,6 +10,7 @@
 
 #include "runtime/cli/pipeline_flags.hpp"
 #include "runtime/cli/verb.hpp"
+#include "runtime/engine/message_credits.hpp"
 #include "runtime/memory/plan_notes.hpp"
 #include "topology/machine_check.hpp"
 #include "topology/pipeline_spec.hpp"
@@ -60,6 +61,10 @@ class Check {
     const bool complete = problems_.lines.empty();
     check_placement(spec_, machine_, problems_);
     check_memory(spec_, machine_, problems_);
+    if (const std::optional<PlanInputs> steps = declared_steps(spec_)) {
+      check_circulation(spec_, *steps, problems_);
+      check_edge_capacities(spec_, kinds_, message_credits(*steps, 0), problems_);
+    }
     if (arguments_.model.empty() || !complete) return {};
     const std::size_t before = problems_.lines.size();
     auto plan = plan_model(arguments_.model, spec_, registry_, machine_, &problems_);

@@ -6,16 +6,13 @@
 #include <new>
 #include <utility>
 
+#include "runtime/engine/message_credits.hpp"
 #include "runtime/engine/step_scheduler.hpp"
 #include "topology/thread_affinity.hpp"
 
 namespace colibri {
 namespace {
 
-constexpr std::uint32_t kRequestCapacity = 64;
-// Streamed pieces and results: the writer is woken for each, so a few hundred never fill up in practice.
-constexpr std::uint32_t kOutcomeCapacity = 256;
-constexpr std::uint32_t kHostCapacity = 64;
 // How often a waiting thread looks for actors that wait for a run in vain.
 constexpr std::chrono::milliseconds kStallPeriod{50};
 
@@ -38,36 +35,6 @@ Result<std::unique_ptr<Stage>> create_stage(const StageKind& kind, const std::st
 }
 
 }  // namespace
-
-MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batches) {
-  MessageCredits credits{};
-  auto set = [&credits](MessageType type, std::uint64_t count) {
-    credits[static_cast<std::size_t>(type)] =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kMaximumEdgeCapacity));
-  };
-  const std::uint64_t waves = plan.wave_credits();
-  const std::uint64_t visits = std::uint64_t{2} * plan.in_flight;
-  set(MessageType::wave, waves);
-  set(MessageType::step_done, plan.in_flight);
-  set(MessageType::visit, visits);
-  // One a wave, and one more a wave that tells the end of a visit in which it demanded nothing new.
-  set(MessageType::demand, 2 * waves);
-  set(MessageType::expert, visits * (plan.spec->num_experts + 1));
-  set(MessageType::slot, visits * (plan.spec->num_experts + 1));
-  set(MessageType::expert_done, visits * (plan.spec->num_experts + 1));
-  set(MessageType::residual_copy, hint_batches);
-  set(MessageType::hint, hint_batches);
-  return credits;
-}
-
-std::uint32_t automatic_capacity(MessageType type, const MessageCredits& credits) noexcept {
-  switch (type) {
-    case MessageType::request: return kRequestCapacity;
-    case MessageType::outcome: return kOutcomeCapacity;
-    case MessageType::host: return kHostCapacity;
-    default: return credits[static_cast<std::size_t>(type)];
-  }
-}
 
 Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, const Registry& registry,
                                                   const Services& services,

@@ -110,9 +110,4 @@ class Pipeline {
   Status status_;
 };
 
-// Most messages of each type that circulate at a time, for edges with capacity auto and for the check.
-MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batches);
-// What an edge with capacity auto holds.
-std::uint32_t automatic_capacity(MessageType type, const MessageCredits& credits) noexcept;
-
 }  // namespace colibri

@@ -9,7 +9,7 @@
 
 #include "io/read/aligned_region.hpp"
 #include "io/text/json_output.hpp"
-#include "runtime/engine/pipeline.hpp"
+#include "runtime/engine/message_credits.hpp"
 #include "runtime/memory/slot_shares.hpp"
 #include "runtime/memory/step_buffers.hpp"
 #include "topology/pipeline_graph.hpp"
@@ -52,23 +52,6 @@ PlanInputs plan_inputs(const Container& container, const PipelineSpec& pipeline,
   inputs.kv_format = param_of(pipeline, registry, "attend", "kv_type") == "bf16" ? kernels::KvFormat::bf16
                                                                                  : kernels::KvFormat::f32;
   return inputs;
-}
-
-// What circulates must fit the rings: the credits of waves, and of the experts of all visits.
-Status check_circulation(const PlanInputs& inputs) {
-  const std::uint64_t demands = std::uint64_t{2} * inputs.wave_credits();  // as many as two a wave
-  if (demands > kMaximumEdgeCapacity) {
-    return {ErrorCode::invalid_input, "too many waves: " + std::to_string(inputs.wave_credits()) + " in " +
-                                          std::to_string(inputs.in_flight) + " steps of " +
-                                          std::to_string(inputs.max_rows) + " rows, at most " +
-                                          std::to_string(kMaximumEdgeCapacity / 2) +
-                                          " can circulate; raise steps.wave_rows"};
-  }
-  const std::uint64_t visits = std::uint64_t{2} * inputs.in_flight;
-  if (visits * (std::uint64_t{inputs.spec->num_experts} + 1) <= kMaximumEdgeCapacity) return {};
-  return {ErrorCode::invalid_input, "too many steps in flight: " + std::to_string(inputs.in_flight) +
-                                        " with " + std::to_string(inputs.spec->num_experts) +
-                                        " experts a layer; lower steps.in_flight"};
 }
 
 void plan_stages(MemoryPlan& plan, const PipelineSpec& pipeline, const Registry& registry) {
@@ -261,17 +244,18 @@ std::string MemoryPlan::to_json() const {
 Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
                                const Registry& registry, const Machine& machine, std::uint64_t process_bytes,
                                PipelineProblems* problems) {
-  PipelineProblems partitions;
-  check_partitions(pipeline, registry.infos(), container.spec().num_experts, partitions);
-  if (problems != nullptr) {
-    problems->lines.insert(problems->lines.end(), partitions.lines.begin(), partitions.lines.end());
-  }
-  COLIBRI_RETURN_IF_ERROR(partitions.to_status());
-  Refusals refusals(problems);
   MemoryPlan plan;
   plan.placement = place_pipeline(pipeline, registry.infos(), machine);
   plan.inputs = plan_inputs(container, pipeline, registry, plan.placement);
-  COLIBRI_RETURN_IF_ERROR(check_circulation(plan.inputs));
+  // Sizes are counted for what can circulate only.
+  PipelineProblems graph;
+  check_partitions(pipeline, registry.infos(), container.spec().num_experts, graph);
+  check_circulation(pipeline, plan.inputs, graph);
+  if (problems != nullptr) {
+    problems->lines.insert(problems->lines.end(), graph.lines.begin(), graph.lines.end());
+  }
+  COLIBRI_RETURN_IF_ERROR(graph.to_status());
+  Refusals refusals(problems);
   plan.usable_bytes = machine.usable_memory();
   plan.max_seq_len = container.spec().max_seq_len;
 

@@ -1,6 +1,6 @@
 #include "runtime/memory/plan_notes.hpp"
 
-#include "runtime/engine/pipeline.hpp"
+#include "runtime/engine/message_credits.hpp"
 #include "topology/problem_text.hpp"
 #include "topology/value_notes.hpp"
 

@@ -36,12 +36,47 @@ TEST(Check, RefusesSwappedWaves) {
   write_file(folder.file("swapped.yaml"), text);
   const RunResult result = run_colibri({"check", folder.file("swapped.yaml")});
   EXPECT_EQ(result.status, 1);
-  EXPECT_TRUE(contains(result.err, "attend.finished sends a wave that is finished but route.waves takes one that is "
-                                   "attended; expected ports of one state"))
+  EXPECT_TRUE(contains(result.err,
+                       "attend.finished sends a wave that is finished but route.waves takes one that is "
+                       "attended; expected ports of one state"))
       << result.err;
-  EXPECT_TRUE(contains(result.err, "attend.routed sends a wave that is attended but sample.waves takes one that is "
-                                   "finished"))
+  EXPECT_TRUE(contains(result.err,
+                       "attend.routed sends a wave that is attended but sample.waves takes one that is "
+                       "finished"))
       << result.err;
+}
+
+// Rows and waves that the file gives say what circulates, without a model.
+TEST(Check, CapacitiesHoldWhatTheStepsOfTheFileNeed) {
+  const TemporaryFolder folder;
+  std::string text = read_file(kPipeline);
+  const std::string edge = "to: attend.looping";
+  ASSERT_TRUE(contains(text, edge));
+  text.replace(text.find(edge), edge.size(), edge + ", capacity: 7");
+  const std::string file = folder.file("small.yaml");
+  write_file(file, text);
+  const auto check = [&](const std::string& wave_rows) {
+    return run_colibri(
+        {"check", file, "--set", "steps.max_rows=256", "--set", "steps.wave_rows=" + wave_rows});
+  };
+  const RunResult refused = check("32");  // 8 waves
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err,
+                       ".capacity: '7' is less than the 8 messages of type wave that can circulate; "
+                       "expected at least 8, or auto"))
+      << refused.err;
+  EXPECT_TRUE(contains(refused.err, file + ":")) << refused.err;
+  EXPECT_EQ(check("37").status, 0) << "7 waves";
+}
+
+TEST(Check, MoreWavesThanAnyEdgeHoldsAreRefusedAtTheirSetting) {
+  const RunResult refused =
+      run_colibri({"check", kPipeline, "--set", "steps.max_rows=100000", "--set", "steps.wave_rows=2"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err,
+                       "--set steps.wave_rows: too many waves: 50000 in 1 steps of 100000 rows; "
+                       "expected at most 32767: raise steps.wave_rows or lower steps.max_rows"))
+      << refused.err;
 }
 
 TEST(Check, DrawsEveryStage) {

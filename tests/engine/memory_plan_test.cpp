@@ -1,4 +1,7 @@
-// Every pool by its formula, every pool refused by name when it is too small, and the process within its plan.
+// Every pool by its formula, every pool refused by name when it is too small, and the process within its
+// plan.
+#include "runtime/memory/memory_plan.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,7 +11,6 @@
 #include <random>
 #include <regex>
 
-#include "runtime/memory/memory_plan.hpp"
 #include "runtime/memory/slot_shares.hpp"
 #include "tests/engine/job_source.hpp"
 #include "tests/engine/shared_out_pipeline.hpp"
@@ -62,25 +64,36 @@ TEST_F(MemoryPlanTest, SlotsForEachKindOfSetting) {
     std::string setting;
     std::uint64_t slots;
   };
-  for (const Case& one : std::vector<Case>{{"100%", 16}, {"50%", 8}, {"25%", 4}, {"1%", 1}, {"min", 1}, {"auto", 16},
-                                           {std::to_string(3 * slot), 3}, {std::to_string(3 * slot + slot - 1), 3},
+  for (const Case& one : std::vector<Case>{{"100%", 16},
+                                           {"50%", 8},
+                                           {"25%", 4},
+                                           {"1%", 1},
+                                           {"min", 1},
+                                           {"auto", 16},
+                                           {std::to_string(3 * slot), 3},
+                                           {std::to_string(3 * slot + slot - 1), 3},
                                            {"100GiB", 16}}) {
     const auto planned = plan({{"memory.experts", one.setting}});
     ASSERT_TRUE(planned.is_ok()) << one.setting << ": " << planned.status().to_string();
     EXPECT_EQ(planned.value().slots, one.slots) << one.setting;
     EXPECT_EQ(planned.value().slot_bytes, slot);
-    EXPECT_EQ(planned.value().transit, one.slots == 16 ? 0 : std::max<std::uint64_t>(1, one.slots / 4)) << one.setting;
+    EXPECT_EQ(planned.value().transit, one.slots == 16 ? 0 : std::max<std::uint64_t>(1, one.slots / 4))
+        << one.setting;
   }
   // Few bytes in flight need few slots in transit.
-  EXPECT_EQ(plan({{"memory.experts", "75%"}, {"stages.fetch.inflight_bytes", std::to_string(2 * slot)}}).value().transit, 2U);
+  EXPECT_EQ(plan({{"memory.experts", "75%"}, {"stages.fetch.inflight_bytes", std::to_string(2 * slot)}})
+                .value()
+                .transit,
+            2U);
 }
 
 // Any shares of any number of slots: one each at least, none more than its records, the rest in proportion.
 TEST_F(MemoryPlanTest, MoreWavesThanRingsHoldAreRefused) {
   const auto refused = plan({{"steps.max_rows", "100000"}, {"steps.wave_rows", "1"}});
   ASSERT_FALSE(refused.is_ok());
-  EXPECT_NE(refused.status().to_string().find("too many waves: 100000 in 1 steps of 100000 rows, at most 32767 can "
-                                              "circulate; raise steps.wave_rows"),
+  EXPECT_NE(refused.status().to_string().find(
+                "steps.wave_rows: too many waves: 100000 in 1 steps of 100000 rows; expected "
+                "at most 32767: raise steps.wave_rows or lower steps.max_rows"),
             std::string::npos)
       << refused.status().to_string();
 }
@@ -105,11 +118,10 @@ TEST(SlotShares, AreInProportionToTheRecords) {
       EXPECT_GE(shares[i].slots, 1U);
       EXPECT_LE(shares[i].slots, fetches[i].records);
       // Beyond the first slot and the first record of each, exact shares rounded up or down.
-      const double exact = records == fetches.size()
-                               ? 0
-                               : static_cast<double>(slots - fetches.size()) *
-                                     static_cast<double>(fetches[i].records - 1) /
-                                     static_cast<double>(records - fetches.size());
+      const double exact = records == fetches.size() ? 0
+                                                     : static_cast<double>(slots - fetches.size()) *
+                                                           static_cast<double>(fetches[i].records - 1) /
+                                                           static_cast<double>(records - fetches.size());
       EXPECT_LE(std::fabs(static_cast<double>(shares[i].slots - 1) - exact), 1.0);
       if (shares[i].slots == fetches[i].records) {
         EXPECT_EQ(shares[i].transit, 0U);
@@ -156,13 +168,15 @@ TEST_F(MemoryPlanTest, EveryFetchHasSlots) {
       slots += one.slots[i];
     }
     EXPECT_EQ(planned->slots, slots);
-    EXPECT_NE(planned->to_table().find("fetch1: " + std::to_string(one.slots[1]) + " slots"), std::string::npos);
+    EXPECT_NE(planned->to_table().find("fetch1: " + std::to_string(one.slots[1]) + " slots"),
+              std::string::npos);
     const nlohmann::json json = nlohmann::json::parse(planned->to_json());
     EXPECT_EQ(json.at("slot_shares").at(1).at("slots"), one.slots[1]);
   }
   const auto refused = plan_of(std::to_string(3 * slot - 1));
   ASSERT_FALSE(refused.is_ok());
-  EXPECT_NE(refused.status().message().find("(" + std::to_string(3 * slot) + " bytes) needed"), std::string::npos)
+  EXPECT_NE(refused.status().message().find("(" + std::to_string(3 * slot) + " bytes) needed"),
+            std::string::npos)
       << refused.status().message();
   EXPECT_TRUE(plan_of(std::to_string(3 * slot)).is_ok());
 }
@@ -193,7 +207,8 @@ TEST_F(MemoryPlanTest, AutomaticSlotsFillWhatIsLeft) {
 
 TEST_F(MemoryPlanTest, EveryPoolAddsUp) {
   for (const char* in_flight : {"1", "2"}) {
-    const MemoryPlan planned = plan({{"steps.in_flight", in_flight}, {"steps.max_rows", "64"}, {"memory.experts", "50%"}}).value();
+    const MemoryPlan planned =
+        plan({{"steps.in_flight", in_flight}, {"steps.max_rows", "64"}, {"memory.experts", "50%"}}).value();
     std::map<std::string, std::uint64_t> pools;
     for (const PlanLine& line : planned.lines) pools[line.pool] += line.bytes;
     ASSERT_EQ(pools.size(), 5U);  // static, dynamic, scratch, experts, process
@@ -208,7 +223,8 @@ TEST_F(MemoryPlanTest, EveryPoolAddsUp) {
     EXPECT_EQ(pools["experts"], planned.slots * planned.slot_bytes);
     EXPECT_GE(pools["process"], kProcess);
     // Keys and values of 16 positions of every layer, in f32.
-    EXPECT_GE(planned.kv_page_bytes, std::uint64_t{2} * 16 * spec().attention.kv_size() * sizeof(float) * spec().num_layers());
+    EXPECT_GE(planned.kv_page_bytes,
+              std::uint64_t{2} * 16 * spec().attention.kv_size() * sizeof(float) * spec().num_layers());
     EXPECT_EQ(planned.longest_request(), planned.kv_pages * 16);
     EXPECT_GE(planned.longest_request(), spec().max_seq_len);
     const nlohmann::json json = nlohmann::json::parse(planned.to_json());
@@ -232,12 +248,14 @@ TEST_F(MemoryPlanTest, PoolsThatAreTooSmallAreRefusedByName) {
   Machine machine;
   machine.cpus = {0};
   machine.memory_available = 4096 * kMiB;
-  for (SizeSetting MemorySpec::*pool : {&MemorySpec::static_pool, &MemorySpec::scratch, &MemorySpec::dynamic}) {
+  for (SizeSetting MemorySpec::*pool :
+       {&MemorySpec::static_pool, &MemorySpec::scratch, &MemorySpec::dynamic}) {
     PipelineSpec pipeline = pipeline_with({});
     pipeline.memory.*pool = {.kind = SizeSetting::Kind::percent, .percent = 1e-4};
     const auto refused = plan_memory(*container_, pipeline, registry_, machine, kProcess);
     ASSERT_FALSE(refused.is_ok());
-    EXPECT_NE(refused.status().to_string().find("too small: 3.35 KiB"), std::string::npos) << refused.status().to_string();
+    EXPECT_NE(refused.status().to_string().find("too small: 3.35 KiB"), std::string::npos)
+        << refused.status().to_string();
   }
 }
 
@@ -246,7 +264,8 @@ TEST_F(MemoryPlanTest, WhatDoesNotFitIsRefusedWithTheList) {
   ASSERT_FALSE(refused.is_ok());
   EXPECT_EQ(refused.status().code(), ErrorCode::capacity);
   const std::string text = refused.status().to_string();
-  for (const char* part : {"does not fit", "static", "dynamic", "scratch", "experts", "process", "KV:", "slots of", "total"}) {
+  for (const char* part :
+       {"does not fit", "static", "dynamic", "scratch", "experts", "process", "KV:", "slots of", "total"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
   // An engine says the same, and has allocated nothing.
@@ -263,14 +282,16 @@ TEST(MemoryUse, StaysWithinThePlanAlsoInALongJob) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "sanitizers have memory of their own";
 #endif
-  const auto checkpoint = std::filesystem::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo" / "checkpoint";
+  const auto checkpoint =
+      std::filesystem::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo" / "checkpoint";
   golden_container("olmoe_f32", "config.json", "auto");  // makes the folder that both processes use
   const pid_t child = ::fork();
   if (child == 0) ::_exit(container_of(checkpoint, "config.json", "auto").empty() ? 1 : 0);
   int status = 1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  const auto engine = open_engine(container_of(checkpoint, "config.json", "auto"), {{"memory.experts", "25%"}});
+  const auto engine =
+      open_engine(container_of(checkpoint, "config.json", "auto"), {{"memory.experts", "25%"}});
   ASSERT_NE(engine, nullptr);
   auto run = [&](std::uint64_t requests) {
     Request request = generate_request({1, 5, 9, 13, 200, 17, 21}, 3);
@@ -288,7 +309,8 @@ TEST(MemoryUse, StaysWithinThePlanAlsoInALongJob) {
     EXPECT_TRUE(report.is_ok());
     EXPECT_EQ(sink.count, requests);
     EXPECT_EQ(report.value().planned_bytes, engine->plan().total_bytes);
-    EXPECT_LE(static_cast<double>(report.value().peak_rss_bytes), 1.10 * static_cast<double>(report.value().planned_bytes) + 16.0 * kMiB);
+    EXPECT_LE(static_cast<double>(report.value().peak_rss_bytes),
+              1.10 * static_cast<double>(report.value().planned_bytes) + 16.0 * kMiB);
     return report.value().peak_rss_bytes;
   };
   // The first job touches its pages; a job of many times the requests needs no more of them.

@@ -190,12 +190,7 @@ TEST_F(Tap, RefusesLayersThatTheModelLacks) {
   for (const auto& [layers, text] :
        {std::pair{std::to_string(spec.num_layers()), "names a layer that the model lacks: it has"},
         std::pair{std::string("0-4294967295"), "names a layer that the model lacks"},
-        std::pair{std::string("1"), "names layers without experts"},
-        std::pair{std::string("1-"), "is not a list of layers"},
-        std::pair{std::string("2-1"), "is not a list of layers"},
-        std::pair{std::string("first"), "is not a list of layers"},
-        std::pair{std::string(""), "is not a list of layers"},
-        std::pair{std::string("0,"), "is not a list of layers"}}) {
+        std::pair{std::string("1"), "names layers without experts"}}) {
     const Status error = error_of(yaml, {{"stages.tap.layers", layers}});
     EXPECT_EQ(error.code(), ErrorCode::invalid_input) << layers;
     EXPECT_NE(error.to_string().find("stage tap: layers: '" + layers + "' " + text), std::string::npos)
@@ -208,8 +203,6 @@ TEST_F(Tap, FilesThatCannotBeWrittenEndTheJobByName) {
   const auto error = [&](const std::string& params) {
     return error_of(with_tap(config_text("batch.yaml"), "tap", "attend.routed", params)).to_string();
   };
-  EXPECT_NE(error("").find("stage tap: a tap needs a file to write to; name one with stages.tap.file"),
-            std::string::npos);
   EXPECT_NE(error("file: " + file("none/file"))
                 .find("stage tap: cannot create the file of a tap: " + file("none/file")),
             std::string::npos);

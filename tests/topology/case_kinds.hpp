@@ -52,6 +52,18 @@ inline constexpr ParamInfo kTuneParams[] = {
      .help = "least probability"},
     {.name = "label", .type = ParamType::text, .help = "free text"},
 };
+inline constexpr ParamInfo kWriteParams[] = {
+    {.name = "file",
+     .type = ParamType::text,
+     .unit = kOutputFileUnit,
+     .required = true,
+     .help = "file to write"},
+    {.name = "layers",
+     .type = ParamType::text,
+     .unit = kLayerListUnit,
+     .default_value = "all",
+     .help = "layers that are written"},
+};
 inline constexpr ParamInfo kPassParams[] = {
     {.name = "size", .type = ParamType::bytes, .default_value = "4KiB", .help = "bytes handed on"}};
 inline constexpr MetricInfo kTuneMetrics[] = {{"read_bytes_total", "bytes read"}};
@@ -72,6 +84,11 @@ inline constexpr StageInfo kCaseKinds[] = {
      .outputs = kWavesPort,
      .params = kTuneParams,
      .metrics = kTuneMetrics},
+    {.kind = "writer",
+     .help = "hands waves on and writes them",
+     .inputs = kWavesPort,
+     .outputs = kWavesPort,
+     .params = kWriteParams},
 };
 
 inline constexpr auto kCaseKindPointers = [] {

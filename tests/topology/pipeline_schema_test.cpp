@@ -191,12 +191,18 @@ TEST_F(PipelineSchema, KnowsEveryDefaultAndRange) {
     for (const auto& params : {info->params, partition_params(*info), common_stage_params()}) {
       for (const ParamInfo& param : params) {
         const std::string name(param.name);
-        std::string value(param.default_value);
+        std::string others;  // that must be given with it
+        for (const ParamInfo& other : info->params) {
+          if (other.required && other.name != name) others += ", " + std::string(other.name) + ": some";
+        }
+        std::string value(param.required ? "some" : param.default_value);
         if (value.empty()) value = "''";
-        EXPECT_EQ(problem(file("", std::string(info->kind), name + ": " + value)), "")
-            << info->kind << "." << name;
-        EXPECT_NE(problem(file("", std::string(info->kind), name + ": " + past(param))), "")
-            << info->kind << "." << name;
+        const auto problem_of = [&](const std::string& given) {
+          return problem(file("", std::string(info->kind), name + ": " + given + others));
+        };
+        EXPECT_EQ(problem_of(value), "") << info->kind << "." << name;
+        EXPECT_NE(problem_of(past(param)), "") << info->kind << "." << name;
+        if (param.required) EXPECT_NE(problem_of("''"), "") << info->kind << "." << name;
       }
     }
   }

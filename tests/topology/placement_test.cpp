@@ -92,6 +92,22 @@ scratch of all stages  any    one NUMA node, and none is named: not bound
 )");
 }
 
+// A line holds what a terminal shows: long lists go on below.
+TEST(PlacementTable, ManyStagesGoOnBelow) {
+  std::vector<StageSpec> stages;
+  for (int i = 0; i < 5; ++i)
+    stages.push_back({.name = "stage_number_" + std::to_string(i), .kind = "source"});
+  const std::string text = table(pipeline(stages), machine_of("one_node_smt.xml"));
+  EXPECT_NE(text.find("placement  node  cpus  threads  stages                           why\n"
+                      "default    any   any   8        stage_number_0, stage_number_1,  no numa_node"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n                                stage_number_2, stage_number_3,\n"
+                      "                                stage_number_4\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(PlacementTable, TwoNodes) {
   EXPECT_EQ(table(kTwoSides, machine_of("two_nodes.xml")), R"(
 two_nodes.xml: 2 packages, 8 cores, 8 CPUs, 2 NUMA nodes
