@@ -24,6 +24,8 @@ class FaultLanes final : public RawLanes, public RawSink {
 
   void start(std::uint32_t lane, const RawRead& read) noexcept override;
   void nudge() noexcept override { inner_->nudge(); }
+  std::chrono::steady_clock::time_point now() const noexcept override { return inner_->now(); }
+  void drain() override { inner_->drain(); }
   void on_read(std::uint32_t lane, const RawResult& result) override;
   void on_nudge() override { sink_.on_nudge(); }
 

@@ -11,6 +11,9 @@
 #include "io/read/read_backend.hpp"
 #include "io/read/read_files.hpp"
 #include "io/read/read_scheduler.hpp"
+#include "io/read/throttle_lanes.hpp"
+#include "io/read/virtual_device.hpp"
+#include "io/read/virtual_lanes.hpp"
 
 namespace colibri {
 namespace {
@@ -32,32 +35,64 @@ Status check_options(const ReadBackendOptions& options, const ReadBackend::OnCom
                       ", inflight_bytes " + std::to_string(options.inflight_bytes) + ", read_bytes_max " +
                       std::to_string(options.read_bytes_max) + "; set each to at least 1");
   }
+  if (options.virtual_device && !options.drives.empty()) {
+    return Status(ErrorCode::invalid_input,
+                  "reads on a virtual clock cannot be held back in real time; give "
+                  "the virtual device the law of the drives");
+  }
   return Status::ok();
 }
 
-// Opens lanes of one kind for the scheduler, with the faults in between if there are any.
-Status attach_lanes(ReadScheduler& scheduler, bool uring, const ReadBackendOptions& options) {
-  const std::uint32_t count =
-      options.lanes != 0 ? options.lanes : (uring ? kDefaultUringLanes : kDefaultPreadLanes);
-  std::unique_ptr<FaultLanes> faults;
-  if (options.faults) faults = std::make_unique<FaultLanes>(options.faults, count, scheduler);
-  RawSink& sink = faults ? static_cast<RawSink&>(*faults) : scheduler;
-  std::unique_ptr<RawLanes> lanes;
-  if (uring) {
-    AsioLanesOptions asio_options{count, options.registered_region, options.log};
-    if (options.faults) {
-      asio_options.setup_error = options.faults->ring_setup_error;
-      asio_options.registration_error = options.faults->registration_error;
+// What carries reads out.
+enum class LaneKind : std::uint8_t { io_uring, pread, on_virtual_clock };
+constexpr std::string_view kLaneNames[] = {"io_uring", "pread", "virtual clock"};
+
+Result<std::unique_ptr<RawLanes>> open_lanes(ReadScheduler& scheduler, LaneKind kind, std::uint32_t count,
+                                             const ReadBackendOptions& options, RawSink& sink) {
+  switch (kind) {
+    case LaneKind::io_uring: {
+      AsioLanesOptions asio_options{count, options.registered_region, options.log};
+      if (options.faults) {
+        asio_options.setup_error = options.faults->ring_setup_error;
+        asio_options.registration_error = options.faults->registration_error;
+      }
+      return open_asio_lanes(scheduler.files(), asio_options, sink);
     }
-    COLIBRI_ASSIGN_OR_RETURN(lanes, open_asio_lanes(scheduler.files(), asio_options, sink));
-  } else {
-    COLIBRI_ASSIGN_OR_RETURN(lanes, open_pread_lanes(scheduler.files(), count, sink));
+    case LaneKind::pread: return open_pread_lanes(scheduler.files(), count, sink);
+    case LaneKind::on_virtual_clock: break;
+  }
+  return std::unique_ptr<RawLanes>(std::make_unique<VirtualLanes>(options.virtual_device, scheduler.limit(),
+                                                                  scheduler.files(), count, sink));
+}
+
+// Opens lanes of one kind for the scheduler, and what stands between them: first what holds reads back,
+// then the faults. Virtual lanes keep to the limit by themselves.
+Status attach_lanes(ReadScheduler& scheduler, LaneKind kind, const ReadBackendOptions& options) {
+  const std::uint32_t count = options.lanes != 0
+                                  ? options.lanes
+                                  : (kind == LaneKind::pread ? kDefaultPreadLanes : kDefaultUringLanes);
+  RawSink* sink = &scheduler;
+  std::unique_ptr<FaultLanes> faults;
+  if (options.faults) {
+    faults = std::make_unique<FaultLanes>(options.faults, count, *sink);
+    sink = faults.get();
+  }
+  std::unique_ptr<ThrottleLanes> throttle;
+  if (kind != LaneKind::on_virtual_clock) {
+    throttle = std::make_unique<ThrottleLanes>(ReadPace{options.drives, scheduler.limit()}, count, *sink);
+    sink = throttle.get();
+  }
+  COLIBRI_ASSIGN_OR_RETURN(std::unique_ptr<RawLanes> lanes,
+                           open_lanes(scheduler, kind, count, options, *sink));
+  if (throttle) {
+    throttle->attach(std::move(lanes));
+    lanes = std::move(throttle);
   }
   if (faults) {
     faults->attach(std::move(lanes));
     lanes = std::move(faults);
   }
-  scheduler.attach(std::move(lanes), count, uring ? "io_uring" : "pread");
+  scheduler.attach(std::move(lanes), count, kLaneNames[static_cast<std::size_t>(kind)]);
   return Status::ok();
 }
 
@@ -72,16 +107,20 @@ Result<std::unique_ptr<ReadBackend>> open_read_backend(std::span<const std::file
     COLIBRI_ASSIGN_OR_RETURN(auto files,
                              ReadFiles::open(paths, options.direct, options.log, direct_open_error));
     auto scheduler = std::make_unique<ReadScheduler>(std::move(files), options, std::move(on_complete));
+    if (options.virtual_device) {
+      COLIBRI_RETURN_IF_ERROR(attach_lanes(*scheduler, LaneKind::on_virtual_clock, options));
+      return std::unique_ptr<ReadBackend>(std::move(scheduler));
+    }
     bool attached = false;
     if (options.kind != ReadKind::pread) {
-      Status refused = attach_lanes(*scheduler, true, options);
+      Status refused = attach_lanes(*scheduler, LaneKind::io_uring, options);
       if (!refused && options.kind == ReadKind::io_uring) return refused;
       attached = refused.is_ok();
       if (!attached && options.log) {
         options.log(std::string(refused.message()) + "; reading with a pool of threads instead");
       }
     }
-    if (!attached) COLIBRI_RETURN_IF_ERROR(attach_lanes(*scheduler, false, options));
+    if (!attached) COLIBRI_RETURN_IF_ERROR(attach_lanes(*scheduler, LaneKind::pread, options));
     return std::unique_ptr<ReadBackend>(std::move(scheduler));
   } catch (const std::bad_alloc&) {
     return Status(ErrorCode::out_of_memory,

@@ -1,8 +1,9 @@
 // RawLanes: single reads of the operating system, below retries, splitting and checksums.
 //
-// A lane carries one read at a time. The two implementations (io_uring and pread) and the
-// fault injector share this interface, so that everything above it, and above all the
-// retry logic, is written and exercised once. Internal to io/read.
+// A lane carries one read at a time. The implementations (io_uring, pread, and a virtual
+// clock) and what stands around them (faults, a slower drive) share this interface, so that
+// everything above it, and above all the retry logic, is written and exercised once.
+// Internal to io/read.
 #pragma once
 
 #include <chrono>
@@ -45,6 +46,14 @@ class RawLanes {
 
   // Has sink.on_nudge() called soon, at least once after this call.
   virtual void nudge() noexcept = 0;
+
+  // The clock by which reads take their time.
+  virtual std::chrono::steady_clock::time_point now() const noexcept {
+    return std::chrono::steady_clock::now();
+  }
+  // Somebody is about to wait until no lane carries a read. Lanes whose reads end only when their clock is
+  // moved end them now, on this thread.
+  virtual void drain() {}
 };
 
 }  // namespace colibri

@@ -16,12 +16,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/status.hpp"
 
 namespace colibri {
 
-class FaultPlan;  // io/read/fault_backend.hpp
+class DeviceModel;    // io/read/device_model.hpp
+class FaultPlan;      // io/read/fault_backend.hpp
+class VirtualDevice;  // io/read/virtual_device.hpp
 
 // Offsets, lengths and destinations of reads are multiples of this.
 inline constexpr std::uint64_t kReadAlignment = 4096;
@@ -89,6 +92,9 @@ class ReadBackend {
   // time, so leak this backend and that memory rather than free them.
   virtual bool close(std::chrono::milliseconds limit) = 0;
 
+  // The most bytes a second that reads may take from now on, those in flight included; 0: no limit.
+  virtual void limit_bandwidth(std::uint64_t bytes_per_second) = 0;
+
   virtual ReadStats stats() const = 0;
 
   // What reads and how, now: "io_uring, O_DIRECT, 16 lanes". Valid as long as the backend.
@@ -117,7 +123,13 @@ struct ReadBackendOptions {
   std::span<std::byte>
       registered_region;  // io_uring: registered with the kernel if it allows; outlives the backend
   std::function<void(std::string)> log;  // one line for each step down; may be called on a backend thread
-  std::shared_ptr<FaultPlan> faults;     // tests only: faults to inject below the retry logic
+  std::uint64_t bandwidth_limit = 0;     // bytes a second, see limit_bandwidth
+  // Tests and benches only. Faults to inject below the retry logic.
+  std::shared_ptr<FaultPlan> faults;
+  // Drives that reads are held back to look like: file i lies on drives[i % size].
+  std::vector<std::shared_ptr<DeviceModel>> drives;
+  // Reads end on its clock, whatever `kind` says; somebody must move it. Excludes `drives`.
+  std::shared_ptr<VirtualDevice> virtual_device;
 };
 
 inline constexpr std::uint32_t kMaxReadLanes = 256;

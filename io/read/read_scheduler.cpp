@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/read/virtual_device.hpp"
+
 namespace colibri {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Status bad_request(std::string what, const ReadRequest& request) {
   return Status(ErrorCode::invalid_input, "read request is not valid: " + std::move(what) + "; file " +
@@ -29,12 +27,18 @@ ReadScheduler::ReadScheduler(std::unique_ptr<ReadFiles> files, const ReadBackend
       inflight_bytes_max_(options.inflight_bytes),
       read_bytes_max_(
           std::max(options.read_bytes_max - options.read_bytes_max % kReadAlignment, kReadAlignment)),
+      checked_(options.virtual_device == nullptr ||
+               options.virtual_device->contents() == VirtualContents::files),
+      limit_(std::make_shared<DeviceModel>(DeviceLaw{.bytes_per_second = options.bandwidth_limit})),
       on_complete_(std::move(on_complete)),
       queue_(options.max_outstanding) {}
 
 ReadScheduler::~ReadScheduler() {
   std::unique_lock lock(mutex_);
   refuse_and_cancel();
+  lock.unlock();
+  if (lanes_ != nullptr) lanes_->drain();
+  lock.lock();
   all_delivered_.wait(lock, [this] { return undelivered_ == 0; });
   lock.unlock();
   lanes_.reset();
@@ -87,11 +91,13 @@ Status ReadScheduler::submit(const ReadRequest& request) {
   COLIBRI_RETURN_IF_ERROR(check(request));
   const std::lock_guard lock(mutex_);
   if (closed_) return closed();
-  if (queue_.add(request) == RequestQueue::kNone) {
+  const std::uint32_t index = queue_.add(request);
+  if (index == RequestQueue::kNone) {
     return Status(ErrorCode::out_of_memory, "too many reads are outstanding: the limit is " +
                                                 std::to_string(queue_.capacity()) +
                                                 "; wait for completions or raise max_outstanding");
   }
+  if (!checked_) queue_.entry(index).request.chunk_hashes = {};
   ++undelivered_;
   ++stats_.queued;
   issue();
@@ -120,6 +126,9 @@ bool ReadScheduler::cancel(std::uint64_t tag) {
 bool ReadScheduler::close(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   refuse_and_cancel();
+  lock.unlock();
+  lanes_->drain();
+  lock.lock();
   return all_delivered_.wait_for(lock, limit, [this] { return undelivered_ == 0; });
 }
 
@@ -150,9 +159,9 @@ void ReadScheduler::issue() {
         length > inflight_bytes_max_ - std::min(inflight_bytes_, inflight_bytes_max_)) {
       return;
     }
-    if (inflight_bytes_ == 0) busy_since_ = Clock::now();
+    if (inflight_bytes_ == 0) busy_since_ = lanes_->now();
     if (entry.issued == 0) {
-      entry.first_issue = Clock::now();
+      entry.first_issue = lanes_->now();
       --stats_.queued;
       ++stats_.in_flight;
     }
@@ -239,6 +248,14 @@ void ReadScheduler::deliver(ReadCompletion&& completion) {
   on_complete_(std::move(completion));
   const std::lock_guard lock(mutex_);
   if (--undelivered_ == 0) all_delivered_.notify_all();
+}
+
+void ReadScheduler::limit_bandwidth(std::uint64_t bytes_per_second) {
+  limit_->set_bytes_per_second(bytes_per_second, lanes_->now());
+}
+
+double ReadScheduler::seconds_since(Clock::time_point start) const {
+  return std::chrono::duration<double>(lanes_->now() - start).count();
 }
 
 ReadStats ReadScheduler::stats() const {

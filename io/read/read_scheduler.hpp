@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "io/read/device_model.hpp"
 #include "io/read/piece_read.hpp"
 #include "io/read/raw_lanes.hpp"
 #include "io/read/read_backend.hpp"
@@ -27,6 +28,8 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   ~ReadScheduler() override;
 
   ReadFiles& files() { return *files_; }
+  // By which lanes keep to limit_bandwidth.
+  const std::shared_ptr<DeviceModel>& limit() const { return limit_; }
   // Once, before the first submit. `name` is the first word of the description.
   void attach(std::unique_ptr<RawLanes> lanes, std::uint32_t lane_count, std::string_view name);
 
@@ -34,6 +37,7 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   bool promote(std::uint64_t tag) override;
   bool cancel(std::uint64_t tag) override;
   bool close(std::chrono::milliseconds limit) override;
+  void limit_bandwidth(std::uint64_t bytes_per_second) override;
   ReadStats stats() const override;
   std::string_view description() const override;
 
@@ -57,9 +61,13 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   ReadCompletion finish(std::uint32_t index);
   void deliver(ReadCompletion&& completion);  // without the mutex
 
+  double seconds_since(Clock::time_point start) const;
+
   std::unique_ptr<ReadFiles> files_;
   const std::uint64_t inflight_bytes_max_;
   const std::uint64_t read_bytes_max_;
+  const bool checked_;  // by the checksums that requests carry
+  const std::shared_ptr<DeviceModel> limit_;
   OnComplete on_complete_;
   std::string descriptions_[3];  // by DirectState
 
