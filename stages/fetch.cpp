@@ -95,7 +95,7 @@ class Fetch final : public Stage {
     // A step's demands of one visit may still wait while those of the next come in.
     pending_ = FixedRing<Pending>(services_->steps.size() * 2 * experts_);
     hints_ = HintList(last_key_.size());
-    deadlines_ = ReadDeadlines(share_.slots, std::chrono::milliseconds(context.integer("deadline_ms")));
+    deadlines_ = ReadDeadlines(share_.slots, patience());
     const auto owned = static_cast<std::uint32_t>(std::count(owned_.begin(), owned_.end(), 1));
     table_ =
         std::make_unique<SlotTable>(spec.num_moe_layers(), experts_, owned, share_.slots, share_.transit);
@@ -103,8 +103,11 @@ class Fetch final : public Stage {
 
     ReadBackendOptions options = fetch_read_options(context);
     options.max_outstanding = share_.slots;
+    bandwidth_limit_ = options.bandwidth_limit;
     options.registered_region = {memory_of(0), region.stride * share_.slots};
     options.faults = services_->read_faults;
+    options.drives = services_->read_drives;
+    options.virtual_device = services_->virtual_device;
     arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), share_.slots);
     if (services_->log) {
       options.log = [arrivals = arrivals_, log = services_->log](std::string line) {
@@ -129,6 +132,7 @@ class Fetch final : public Stage {
     switch (message.port) {
       case kCompletionPort:
         if (message.first == ReadArrivals::kTick) {
+          ask_bandwidth();  // reads in flight may end sooner now
           check_deadlines(out);
         } else {
           completed(message.first, out);
@@ -289,10 +293,29 @@ class Fetch final : public Stage {
     waiters.clear();
   }
 
+  // How long a drive may say nothing. Our own limit on its bandwidth may be what it waits for: a record and
+  // the one before it then take their time.
+  std::chrono::milliseconds patience() const {
+    std::uint64_t limit_ms = context_->integer("deadline_ms");
+    if (const std::uint64_t rate = context_->integer("bandwidth_limit"); rate != 0) {
+      limit_ms += record_bytes() * 2000 / rate;
+    }
+    return std::chrono::milliseconds(limit_ms);
+  }
+
   // It may be another than the last time.
   void ask_deadline() {
-    deadlines_.set_limit(std::chrono::milliseconds(context_->integer("deadline_ms")));
+    deadlines_.set_limit(patience());
     if (watch_ != nullptr) watch_->set_period(deadlines_.limit() / kTicksPerDeadline);
+  }
+
+  // As may this. Drives that others use too are not to be filled with our reads.
+  void ask_bandwidth() {
+    const std::uint64_t limit = context_->integer("bandwidth_limit");
+    if (limit == bandwidth_limit_) return;
+    bandwidth_limit_ = limit;
+    backend_->limit_bandwidth(limit);
+    deadlines_.restart();
   }
 
   // Fails the demands of reads past their deadline.
@@ -432,6 +455,7 @@ class Fetch final : public Stage {
     request.payload_length = services_->container->layout().payload_bytes;
     request.chunk_bytes = services_->plan.spec->expert_chunk_size;
     request.demand = demand;
+    ask_bandwidth();
     deadlines_.submitted(index);
     watch_->reads_in_flight(true);
     if (Status submitted = backend_->submit(request); !submitted) {
@@ -479,6 +503,7 @@ class Fetch final : public Stage {
   HintList hints_;                             // not yet read
   std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
   ReadDeadlines deadlines_;
+  std::uint64_t bandwidth_limit_ = 0;  // that the backend keeps to
   VisitProgress visits_;
   std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for
   Counter *demands_ = nullptr, *hits_ = nullptr, *reads_ = nullptr, *bytes_read_ = nullptr;

@@ -15,6 +15,7 @@ ReadBackendOptions fetch_read_options(StageContext& context) {
   options.lanes = context.is_auto("lanes") ? 0 : static_cast<std::uint32_t>(context.integer("lanes"));
   options.inflight_bytes = context.integer("inflight_bytes");
   options.read_bytes_max = context.integer("read_bytes");
+  options.bandwidth_limit = context.integer("bandwidth_limit");
   return options;
 }
 

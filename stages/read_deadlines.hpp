@@ -24,6 +24,8 @@ class ReadDeadlines {
     submitted_[slot] = Clock::now();
     ++in_flight_;
   }
+  // What reads in flight wait for has changed: from now on they have the whole limit again.
+  void restart() noexcept { last_arrival_ = Clock::now(); }
   // True when the read was overdue: nobody waits for it any more.
   bool completed(std::uint32_t slot) noexcept {
     last_arrival_ = Clock::now();

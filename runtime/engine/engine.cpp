@@ -266,6 +266,10 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
         ErrorCode::io,
         "the drive of the experts hung in an earlier job; check it with `dmesg` and open the model again");
   }
+  if (job.virtual_device != nullptr && job.stepped == nullptr) {
+    return Status(ErrorCode::invalid_input,
+                  "nobody moves the clock of the virtual device; give the job a scheduler that does (stepped)");
+  }
   StepPool pool(state.plan.inputs, state.plan.hint_batches, state.step_pool.bytes());
   Services services;
   services.plan = state.plan.inputs;
@@ -291,6 +295,8 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   services.hidden_sink = job.hidden_sink;
   services.trace = job.trace;
   services.read_faults = job.read_faults;
+  services.read_drives = job.read_drives;
+  services.virtual_device = job.virtual_device;
   services.leak_slots = [&state] { state.slots.leak(); };
   services.log = [&state](std::string line) { state.log(std::move(line)); };
   // The pipeline is built with the services, which tell stages how to end it.

@@ -26,7 +26,10 @@ void StepScheduler::parallel(std::size_t tiles, std::size_t, void (*body)(void*,
   order_.resize(tiles);
   std::iota(order_.begin(), order_.end(), std::size_t{0});
   for (std::size_t i = tiles; i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
-  for (const std::size_t tile : order_) body(object, tile);
+  for (const std::size_t tile : order_) {
+    if (charge_) charge_(running_->name());
+    body(object, tile);
+  }
 }
 
 void StepScheduler::clear() {
@@ -39,6 +42,11 @@ void StepScheduler::run_until(const std::function<bool()>& done) {
     Actor* actor = nullptr;
     {
       std::unique_lock lock(mutex_);
+      if (ready_.empty() && idle_) {
+        lock.unlock();
+        if (idle_()) continue;
+        lock.lock();
+      }
       if (ready_.empty()) {
         scheduled_.wait_for(lock, std::chrono::milliseconds(10));
         continue;
@@ -48,6 +56,7 @@ void StepScheduler::run_until(const std::function<bool()>& done) {
       ready_[pick] = ready_.back();
       ready_.pop_back();
     }
+    running_ = actor;
     actor->run();
   }
 }

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/engine/executor.hpp"
@@ -16,13 +18,20 @@ namespace colibri {
 
 class StepScheduler final : public Executor {
  public:
-  explicit StepScheduler(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ULL + 1) {}
+  // idle: called when no actor can run; true: it made something happen. False, or none: foreign threads
+  // (reads) are waited for. A virtual clock is moved here, so that a job has an exact duration.
+  explicit StepScheduler(std::uint64_t seed, std::function<bool()> idle = {})
+      : state_(seed * 0x9e3779b97f4a7c15ULL + 1), idle_(std::move(idle)) {}
+
+  // Called with the name of the stage before each tile of its parallel work, so that it can cost virtual
+  // time.
+  void before_tile(std::function<void(std::string_view)> charge) { charge_ = std::move(charge); }
 
   void schedule(Actor& actor, bool foreign) override;
   // Tiles run inline, in a shuffled order.
   void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
                 void* object) override;
-  // Runs scheduled actors until `done`; waits for foreign threads (reads) when none is scheduled.
+  // Runs scheduled actors until `done`.
   void run_until(const std::function<bool()>& done);
   // Forgets what is scheduled: its actors are about to go.
   void clear();
@@ -31,6 +40,9 @@ class StepScheduler final : public Executor {
   std::uint64_t random() noexcept;
 
   std::uint64_t state_;
+  std::function<bool()> idle_;
+  std::function<void(std::string_view)> charge_;
+  const Actor* running_ = nullptr;
   std::mutex mutex_;
   std::condition_variable scheduled_;
   std::vector<Actor*> ready_;

@@ -146,11 +146,12 @@ TEST_F(LiveParametersTest, RefusesByNameWithWhatToDo) {
 // here.
 TEST(LiveParameterKinds, AreAllTested) {
   const std::set<std::string> tested = {
-      "admit.waiting",        // tests/stages/dense_admit_test.cpp
-      "fetch.deadline_ms",    // tests/stages/moe_fetch_test.cpp
-      "fetch.hints",          // tests/stages/moe_fetch_test.cpp
-      "predict.method",       // above
-      "write.flush_seconds",  // tests/jobs/read_write_stage_test.cpp
+      "admit.waiting",          // tests/stages/dense_admit_test.cpp
+      "fetch.bandwidth_limit",  // tests/stages/moe_fetch_test.cpp
+      "fetch.deadline_ms",      // tests/stages/moe_fetch_test.cpp
+      "fetch.hints",            // tests/stages/moe_fetch_test.cpp
+      "predict.method",         // above
+      "write.flush_seconds",    // tests/jobs/read_write_stage_test.cpp
   };
   std::set<std::string> found;
   const Registry registry = builtin_registry();

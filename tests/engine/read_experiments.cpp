@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "io/read/fault_backend.hpp"
+#include "io/read/virtual_device.hpp"
+#include "runtime/engine/step_scheduler.hpp"
 #include "stages/fetch.hpp"
 #include "tests/engine/parameter_experiments.hpp"
 #include "tests/engine/shared_out_pipeline.hpp"
@@ -179,6 +181,18 @@ std::string job_metric(const std::string& path, const std::string& value, std::s
   return metric(run_job(*engine, requests()), stage, counter) > 0 ? "some" : "none";
 }
 
+// How long a job takes on a clock that only reads move.
+std::string virtual_duration(const std::string& bandwidth_limit) {
+  const auto engine = open_engine(model(), {{"memory.experts", "min"},
+                                            {"stages.predict.method", "none"},
+                                            {"stages.fetch.bandwidth_limit", bandwidth_limit}});
+  const auto device =
+      std::make_shared<VirtualDevice>(std::vector<DeviceLaw>{{.bytes_per_second = 1'000'000'000}});
+  StepScheduler scheduler(1, [&] { return device->advance(); });
+  run_job(*engine, requests(), {.stepped = &scheduler, .virtual_device = device});
+  return std::to_string(device->now().count()) + " ns";
+}
+
 }  // namespace
 
 std::vector<Experiment> read_experiments() {
@@ -209,6 +223,7 @@ std::vector<Experiment> read_experiments() {
        [](const std::string& value) {
          return job_metric("fetch.hints", value, "fetch", "hint_reads_total");
        }},
+      {"fetch.bandwidth_limit", "0", "1MiB", virtual_duration},
       {"fetch.deadline_ms", "40", "60",
        [](const std::string& value) {
          HangingReads reads({{"deadline_ms", value}});

@@ -381,6 +381,19 @@ TEST_F(FetchTest, TheDeadlineMayChangeWhileAReadHangs) {
   EXPECT_NE(delivered[0].error.to_string().find("in 40 ms"), std::string::npos) << delivered[0].error.to_string();
 }
 
+// A byte a second is no hanging drive, and without the limit the read ends.
+TEST_F(FetchTest, TheBandwidthLimitMayChangeWhileAReadWaitsForIt) {
+  open({.slots = 2, .transit = 2}, {}, {{"bandwidth_limit", "1"}, {"deadline_ms", "1000"}});
+  Visit& visit = job->begin_visit(job->begin_step(0, 4), 0, 0);
+  demand(visit, {4}, true);
+  for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < 1100ms;)
+    pump(50ms);  // ticks only
+  EXPECT_TRUE(delivered.empty()) << "read, or given up";
+  fetch->context.set("bandwidth_limit", "0");
+  pump_until_delivered(1);
+  expect_record(delivered[0], 0);
+}
+
 TEST_F(FetchTest, WithEverySlotBehindAHangingReadDemandsFail) {
   open({.slots = 1, .transit = 1}, {{.kind = FaultKind::hang, .first = 1, .count = 1}}, {{"deadline_ms", "60"}});
   Visit& visit = job->begin_visit(job->begin_step(0, 4), 0, 0);

@@ -155,6 +155,8 @@ JobRun run_job(Engine& engine, std::vector<Request> requests, const JobRunOption
   job.stepped = options.stepped;
   job.inject_blocking = options.inject_blocking;
   job.lose_wakes = options.lose_wakes;
+  job.read_drives = options.read_drives;
+  job.virtual_device = options.virtual_device;
   auto report = engine.run(job);
   EXPECT_TRUE(report.is_ok()) << report.status().to_string();
   JobRun run;

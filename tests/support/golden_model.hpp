@@ -59,6 +59,8 @@ struct JobRunOptions {
   StepScheduler* stepped = nullptr;
   std::function<bool()> inject_blocking;
   std::function<bool()> lose_wakes;
+  std::vector<std::shared_ptr<DeviceModel>> read_drives;
+  std::shared_ptr<VirtualDevice> virtual_device;
 };
 // Runs the requests as one job; fails the test when the job fails or a request has no result.
 JobRun run_job(Engine& engine, std::vector<Request> requests, const JobRunOptions& options = {});

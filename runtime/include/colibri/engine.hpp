@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/status.hpp"
 #include "runtime/memory/memory_plan.hpp"
@@ -24,8 +25,10 @@
 
 namespace colibri {
 
+class DeviceModel;
 class FaultPlan;
 class StepScheduler;
+class VirtualDevice;
 
 struct EngineOptions {
   // Stage kinds; null: the built-in ones. Must outlive the engine.
@@ -58,6 +61,11 @@ struct Job {
   // Tests: see Pipeline::Options.
   std::function<bool()> inject_blocking;
   std::function<bool()> lose_wakes;
+  // Tests and benches: drives that the reads of experts are held back to look like; file i of the experts
+  // lies on read_drives[i % size].
+  std::vector<std::shared_ptr<DeviceModel>> read_drives;
+  // Tests: the clock on which the reads of experts end. Goes with `stepped`, whose scheduler moves it.
+  std::shared_ptr<VirtualDevice> virtual_device;
 };
 
 class Engine {

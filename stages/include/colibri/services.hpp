@@ -16,8 +16,10 @@
 
 namespace colibri {
 
+class DeviceModel;
 class FaultPlan;
 class Tokenizer;
+class VirtualDevice;
 struct DenseWeights;
 
 // Where requests come from. Called by the read stage only.
@@ -132,7 +134,11 @@ struct Services {
   HiddenSource* hidden_source = nullptr;
   HiddenSink* hidden_sink = nullptr;
   TraceRecorder* trace = nullptr;          // null: nothing is traced
-  std::shared_ptr<FaultPlan> read_faults;  // tests: faults injected into the reads of experts
+  // Tests and benches, see ReadBackendOptions: faults injected into the reads of experts, drives that they
+  // are held back to look like, a clock on which they end.
+  std::shared_ptr<FaultPlan> read_faults;
+  std::vector<std::shared_ptr<DeviceModel>> read_drives;
+  std::shared_ptr<VirtualDevice> virtual_device;
   std::function<void(Status)>
       fail_job;  // a failure that ends the job (full disk, broken device); thread-safe
   std::function<void()>
