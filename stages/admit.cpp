@@ -75,7 +75,8 @@ class Admit final : public Stage {
     context_ = &context;
     waiting_ = WaitingRequests(context.text("order") == "longest_first" ? StartOrder::longest_first
                                                                         : StartOrder::input);
-    pages_.emplace(services_->kv.pages);
+    pages_.emplace(services_->kv.pages, services_->kv.layers);
+    step_pages_.assign(services_->steps.size(), StepKvPages(*pages_, services_->kv));
     free_steps_.reserve(services_->steps.size());
     for (Step& step : services_->steps) free_steps_.push_back(&step);
     members_.resize(services_->steps.size());
@@ -115,6 +116,7 @@ class Admit final : public Stage {
     waiting_.clear();
     members_.clear();
     free_steps_.clear();
+    step_pages_.clear();
     pages_.reset();
   }
 
@@ -162,7 +164,7 @@ class Admit final : public Stage {
       member->sequence->computed = member->planned;
       member->in_step = false;
       if (member->sequence->finished) {
-        pages_->give_back(member->sequence->pages);
+        if (!member->sequence->in_one_step) pages_->give_back(member->sequence->kv_blocks);
         waiting_.finished(*member->sequence);
         any_finished = true;
       } else {
@@ -170,6 +172,7 @@ class Admit final : public Stage {
       }
     }
     members.clear();
+    step_pages_[step.slot].give_back();
     free_steps_.push_back(&step);
     count_small_time();
     if (step.rows * 2 < services_->plan.max_rows) --small_under_way_;
@@ -225,7 +228,8 @@ class Admit final : public Stage {
 
   // Whether a step should be built now rather than after more requests have come.
   bool may_build(bool inbox_empty, std::uint64_t limit) const {
-    const bool can_start = !waiting_.empty() && kv_pages_for(final_size(waiting_.next())) <= pages_->free();
+    const bool can_start =
+        !waiting_.empty() && kv_pages_needed(*services_, waiting_.next()) <= pages_->free();
     if (ready_rows_ == 0 && !can_start) return false;
     if (input_ended_ || waiting_.size() >= limit) return true;
     if (!finite_) return inbox_empty;
@@ -247,7 +251,7 @@ class Admit final : public Stage {
         if (!running->in_step && running->decodes() == decodes) add(builder, *running, members);
       }
     }
-    while (builder.room() > 0 && builder.rows() < share && start_next())
+    while (builder.room() > 0 && builder.rows() < share && start_next(builder.room(), step_pages_[step.slot]))
       add(builder, *running_.back(), members);
     builder.finish(next_serial_++, services_->plan.wave_rows);
     steps_->add(1);
@@ -295,11 +299,16 @@ class Admit final : public Stage {
     members.push_back(&running);
   }
 
-  // Moves the next request to the running ones, if its pages can be promised.
-  bool start_next() {
+  // Moves the next request to the running ones, if its keys and values have room: in the pages of the step
+  // when that has room for all its rows, else in pages of its own.
+  bool start_next(std::uint32_t room, StepKvPages& step_pages) {
     if (waiting_.empty()) return false;
     Sequence& next = waiting_.next();
-    if (!pages_->take(kv_pages_for(final_size(next)), next.pages)) return false;
+    next.in_one_step = is_prompt_only(next) && next.prompt_size <= room;
+    if (next.in_one_step ? !step_pages.take(next.prompt_size, next.kv_blocks)
+                         : !pages_->take(kv_blocks_for(final_size(next)), next.kv_blocks)) {
+      return false;
+    }
     waiting_rows_ -= next.prompt_size;
     ready_rows_ += next.prompt_size;
     auto running = std::make_unique<Running>();
@@ -315,6 +324,7 @@ class Admit final : public Stage {
   bool ended_ = false;
   std::uint64_t next_serial_ = 1;
   std::optional<KvPages> pages_;
+  std::vector<StepKvPages> step_pages_;  // [steps] of the sequences that are in one step alone
   WaitingRequests waiting_;
   std::vector<std::unique_ptr<Running>> running_;  // in order of start
   std::vector<std::vector<Running*>> members_;     // [steps] sequences of each step

@@ -49,12 +49,19 @@ Status check_request(const Services& services, Sequence& sequence) {
     return invalid("stop strings need a tokenizer and the model has none; use stop tokens or max_tokens");
   }
   COLIBRI_RETURN_IF_ERROR(fit_context(sequence, spec.max_seq_len));
-  const std::uint32_t needed = kv_pages_for(final_size(sequence));
+  const std::uint32_t needed = kv_pages_needed(services, sequence);
   if (needed <= services.kv.pages) return {};
   return {ErrorCode::capacity, "the request can never fit the KV pool: it needs " + std::to_string(needed) +
                                    " pages of " + std::to_string(kernels::kKvPagePositions) +
                                    " positions, the pool has " + std::to_string(services.kv.pages) +
                                    "; raise memory.dynamic, shorten the prompt or lower max_tokens"};
+}
+
+std::uint32_t kv_pages_needed(const Services& services, const Sequence& sequence) noexcept {
+  const std::uint32_t blocks = kv_blocks_for(final_size(sequence));
+  if (!is_prompt_only(sequence) || sequence.prompt_size > services.plan.max_rows) return blocks;
+  const std::uint32_t runs = StepKvPages::runs_per_page(services.kv);
+  return (blocks + runs - 1) / runs;
 }
 
 bool needs_no_step(const Sequence& sequence) noexcept {

@@ -18,6 +18,9 @@ inline std::uint32_t final_size(const Sequence& sequence) noexcept {
 // shortened to what the context leaves.
 Status check_request(const Services& services, Sequence& sequence);
 
+// Pages that a step or the sequence takes for its keys and values, at most.
+std::uint32_t kv_pages_needed(const Services& services, const Sequence& sequence) noexcept;
+
 // True when the answer is known without a step: nothing to generate, or no token that could be scored.
 bool needs_no_step(const Sequence& sequence) noexcept;
 

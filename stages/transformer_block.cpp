@@ -167,8 +167,9 @@ void TransformerBlock::finish_qkv_row(const Wave& wave, std::uint32_t row_in_wav
   store.format = services_.kv.format;
   store.kv_heads = attention.num_kv_heads;
   store.head_dim = head_dim;
-  store.page = kv_layer(layer) + wave.step->sequences[row]->pages[position / kernels::kKvPagePositions] *
-                                     services_.kv.page_stride;
+  const Sequence& sequence = *wave.step->sequences[row];
+  store.page = services_.kv.layer_base(sequence, layer) +
+               sequence.kv_blocks[position / kernels::kKvPagePositions] * services_.kv.block_stride;
   store.slot = position % kernels::kKvPagePositions;
   store.key = key;
   store.value = value;
@@ -198,9 +199,9 @@ std::uint64_t TransformerBlock::attend_rows(const Wave& wave, std::uint32_t laye
       args.scale = attention.scale;
       args.window = window;
       args.position = wave.step->positions[row];
-      args.kv_base = kv_layer(layer);
-      args.page_stride = services_.kv.page_stride;
-      args.pages = wave.step->sequences[row]->pages.data();
+      args.kv_base = services_.kv.layer_base(*wave.step->sequences[row], layer);
+      args.page_stride = services_.kv.block_stride;
+      args.pages = wave.step->sequences[row]->kv_blocks.data();
       args.query = scratch_.qkv + std::size_t{row_in_wave} * qkv_size(attention);
       args.out = scratch_.attended + std::size_t{row_in_wave} * attention.query_size();
       args.kv_head_begin = begin % kv_heads;

@@ -52,9 +52,6 @@ class TransformerBlock {
   // residual += projection (+ bias)
   void add_to_residual(const Wave& wave, const float* projection, const float* bias);
 
-  std::byte* kv_layer(std::uint32_t layer) const noexcept {
-    return services_.kv.base + layer * services_.kv.layer_stride;
-  }
   std::size_t angle_offset(const Wave& wave, std::uint32_t row_in_wave) const noexcept {
     const std::size_t row =
         wave.step->slot * std::size_t{services_.plan.max_rows} + wave.row_begin + row_in_wave;

@@ -12,6 +12,7 @@
 #include "runtime/engine/pipeline.hpp"
 #include "runtime/memory/step_buffers.hpp"
 #include "stages/dense_weights.hpp"
+#include "stages/kv_pages.hpp"
 #include "topology/machine.hpp"
 #include "topology/machine_check.hpp"
 #include "topology/memory_binding.hpp"
@@ -279,9 +280,10 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   services.tokenizer = state.tokenizer.get();
   services.kv = {.format = state.plan.inputs.kv_format,
                  .base = state.kv_pool.data(),
-                 .page_stride = state.plan.kv_page_bytes,
-                 .layer_stride = state.plan.kv_layer_bytes,
-                 .pages = static_cast<std::uint32_t>(state.plan.kv_pages)};
+                 .block_stride = state.plan.kv_layer_bytes,
+                 .pages = static_cast<std::uint32_t>(state.plan.kv_pages),
+                 .layer_in_run = {}};
+  describe_kv_layers(state.container->spec(), services.kv);
   services.slots = {.base = state.slots.data(),
                     .stride = state.plan.slot_bytes,
                     .slots = static_cast<std::uint32_t>(state.plan.slots),

@@ -147,7 +147,8 @@ void plan_kv(MemoryPlan& plan, const PipelineSpec& pipeline, std::uint64_t model
     if (*given < needed) refusals.too_small("dynamic", setting, *given, needed);
     plan.kv_pages = (std::max(*given, needed) - fixed) / plan.kv_page_bytes;
   }
-  plan.kv_pages = std::min<std::uint64_t>(plan.kv_pages, 0x7fffffffU);
+  plan.kv_pages =
+      std::min<std::uint64_t>(plan.kv_pages, 0xffffffffU / spec.num_layers());  // blocks of KvRegion
 }
 
 void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec& pipeline,

@@ -274,7 +274,8 @@ class Spy final : public Stage {
     written_->end_of_input(out);
     const SlotRegion& slots = services_->slots;
     look_at("slots", slots.base, slots.stride * slots.slots);
-    look_at("kv", services_->kv.base, services_->kv.page_stride * services_->kv.pages);
+    look_at("kv", services_->kv.base,
+            services_->kv.block_stride * services_->kv.layers * services_->kv.pages);
     look_at("dense", services_->dense->final_norm, 1 << 16);
     look_at("steps", services_->steps[0].residual, 1 << 16);
     inside().threads = threads_of_this_process();

@@ -1,6 +1,7 @@
 // admit: how steps are packed, when sequences start, what is refused, and how it ends.
 #include <gtest/gtest.h>
 
+#include <random>
 #include <set>
 
 #include "dense_pipeline.hpp"
@@ -172,7 +173,7 @@ TEST(DenseAdmit, StartsASequenceOnlyWhenAllItsPagesAreFree) {
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->rows, 20U);
-  EXPECT_EQ(step->sequences[0]->pages.size(), 2U);
+  EXPECT_EQ(step->sequences[0]->kv_blocks.size(), 2U);
   EXPECT_EQ(bench.admit->count("waiting"), 2U);
   bench.finish(*step, /*stop_all=*/true);
   step = bench.next_step();
@@ -180,7 +181,7 @@ TEST(DenseAdmit, StartsASequenceOnlyWhenAllItsPagesAreFree) {
   EXPECT_EQ(step->rows, 18U);
   std::set<std::uint32_t> pages;
   for (const std::uint32_t row : {0U, 17U})
-    pages.insert(step->sequences[row]->pages.begin(), step->sequences[row]->pages.end());
+    pages.insert(step->sequences[row]->kv_blocks.begin(), step->sequences[row]->kv_blocks.end());
   EXPECT_EQ(pages, (std::set<std::uint32_t>{0, 1, 2, 3}));
 }
 
@@ -232,7 +233,7 @@ TEST(DenseAdmit, ShortensOnlyADefaultMaxTokens) {
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->sequences[0]->request.max_tokens, 6U);
-  EXPECT_EQ(step->sequences[0]->pages.size(), 16U);
+  EXPECT_EQ(step->sequences[0]->kv_blocks.size(), 16U);
 }
 
 TEST(DenseAdmit, AnswersWhatNeedsNoStep) {
@@ -266,7 +267,7 @@ TEST(DenseAdmit, FlagsSayWhatEachTaskNeeds) {
                                                      {1, 1, kRowEmbed | kRowLast},
                                                      {2, 0, 0},
                                                      {2, 1, kRowEmbed | kRowLast}}));
-  EXPECT_EQ(step->sequences[0]->pages.size(), 1U) << "a score holds pages for its prompt only";
+  EXPECT_EQ(step->sequences[0]->kv_blocks.size(), 1U) << "a score holds pages for its prompt only";
 }
 
 TEST(DenseAdmit, FiniteInputFillsAStepBeforeItStarts) {
@@ -404,8 +405,9 @@ TEST(DenseAdmit, StoppingEndsAfterTheStepsInFlight) {
   EXPECT_EQ(bench.admit->last_wait, Wait::none);
 }
 
+// Pages of three layers: what is handed out is the first block of each page.
 TEST(DenseKvPages, HandsOutEachPageOnce) {
-  KvPages pages(5);
+  KvPages pages(5, 3);
   std::vector<std::uint32_t> a, b;
   EXPECT_TRUE(pages.take(3, a));
   EXPECT_FALSE(pages.take(3, b));
@@ -414,13 +416,90 @@ TEST(DenseKvPages, HandsOutEachPageOnce) {
   EXPECT_EQ(pages.free(), 0U);
   std::set<std::uint32_t> all(a.begin(), a.end());
   all.insert(b.begin(), b.end());
-  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(all, (std::set<std::uint32_t>{0, 3, 6, 9, 12}));
   pages.give_back(a);
   EXPECT_TRUE(a.empty());
   EXPECT_EQ(pages.free(), 3U);
-  EXPECT_EQ(kv_pages_for(0), 0U);
-  EXPECT_EQ(kv_pages_for(16), 1U);
-  EXPECT_EQ(kv_pages_for(17), 2U);
+  EXPECT_EQ(kv_blocks_for(0), 0U);
+  EXPECT_EQ(kv_blocks_for(16), 1U);
+  EXPECT_EQ(kv_blocks_for(17), 2U);
+}
+
+ModelSpec layers_of(const std::vector<bool>& moe) {
+  ModelSpec spec;
+  for (const bool experts : moe) {
+    spec.layers.emplace_back();
+    spec.layers.back().moe = experts;
+  }
+  return spec;
+}
+
+TEST(DenseStepKvPages, RunsEndAtLayersWithExperts) {
+  const auto described = [](const std::vector<bool>& moe) {
+    KvRegion kv;
+    describe_kv_layers(layers_of(moe), kv);
+    return kv;
+  };
+  const KvRegion plain = described({true, true, true, true});
+  EXPECT_EQ(plain.layers, 4U);
+  EXPECT_EQ(plain.run_layers, 1U);
+  EXPECT_EQ(plain.layer_in_run, (std::vector<std::uint32_t>{0, 0, 0, 0}));
+  const KvRegion mixed = described({false, true, true, false, false, true, false});
+  EXPECT_EQ(mixed.run_layers, 3U);
+  EXPECT_EQ(mixed.layer_in_run, (std::vector<std::uint32_t>{0, 1, 0, 0, 1, 2, 0}));
+  EXPECT_EQ(StepKvPages::runs_per_page(mixed), 2U) << "7 layers hold 2 runs of 3";
+}
+
+// Against the definition: no block belongs to two sequences, none lies outside the pages that were taken, and
+// no more pages are taken than the blocks fill.
+TEST(DenseStepKvPages, SequencesShareTheirStepsPages) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<bool> moe(1 + random() % 9);
+    for (std::size_t i = 0; i < moe.size(); ++i) moe[i] = random() % 3 != 0;
+    KvRegion kv;
+    describe_kv_layers(layers_of(moe), kv);
+    const std::uint32_t total = 1 + random() % 40;
+    KvPages pages(total, kv.layers);
+    std::vector<StepKvPages> steps(2, StepKvPages(pages, kv));
+    std::set<std::uint32_t> used[2];
+    std::uint32_t runs[2] = {};
+    for (int call = 0; call < 30; ++call) {
+      const std::size_t step = random() % 2;
+      if (random() % 8 == 0) {
+        steps[step].give_back();
+        used[step].clear();
+        runs[step] = 0;
+      }
+      const std::uint32_t positions = 1 + random() % 100;
+      const std::uint32_t free = pages.free();
+      std::vector<std::uint32_t> blocks;
+      const bool taken = steps[step].take(positions, blocks);
+      const std::uint32_t wanted = taken ? runs[step] + (positions + 15) / 16 : runs[step];
+      const auto pages_for = [&](std::uint32_t count) {
+        const std::uint32_t in_page = kv.layers / kv.run_layers;
+        return (count + in_page - 1) / in_page;
+      };
+      EXPECT_EQ(free - pages.free(), pages_for(wanted) - pages_for(runs[step]));
+      if (!taken) {
+        EXPECT_TRUE(blocks.empty());
+        EXPECT_GT(pages_for(runs[step] + (positions + 15) / 16) - pages_for(runs[step]), free);
+      }
+      runs[step] = wanted;
+      EXPECT_EQ(blocks.size(), taken ? (positions + 15) / 16 : 0U);
+      for (const std::uint32_t first : blocks) {
+        EXPECT_LE(first % kv.layers + kv.run_layers, kv.layers) << "a run lies in one page";
+        for (std::uint32_t block = first; block < first + kv.run_layers; ++block) {
+          EXPECT_LT(block, total * kv.layers);
+          EXPECT_TRUE(used[step].insert(block).second);
+          EXPECT_FALSE(used[1 - step].contains(block));
+        }
+      }
+    }
+    steps[0].give_back();
+    steps[1].give_back();
+    EXPECT_EQ(pages.free(), total);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <random>
 
+#include "stages/kv_pages.hpp"
+
 namespace colibri::testing {
 namespace {
 
@@ -146,8 +148,12 @@ DenseJob::DenseJob(const DenseModel& model, std::uint32_t max_rows, std::uint32_
   const std::size_t layer_bytes =
       kernels::kv_page_layer_bytes(format, spec.attention.num_kv_heads, spec.attention.head_dim);
   kv_.assign(kv_pages * spec.num_layers() * layer_bytes / sizeof(float), std::nanf(""));
-  services.kv = {format, reinterpret_cast<std::byte*>(kv_.data()), layer_bytes * spec.num_layers(),
-                 layer_bytes, kv_pages};
+  services.kv = {.format = format,
+                 .base = reinterpret_cast<std::byte*>(kv_.data()),
+                 .block_stride = layer_bytes,
+                 .pages = kv_pages,
+                 .layer_in_run = {}};
+  describe_kv_layers(spec, services.kv);
   for (std::uint32_t slot = 0; slot < in_flight; ++slot) {
     StepArrays& arrays = arrays_[slot];
     arrays.waves.resize(services.plan.waves_per_step());

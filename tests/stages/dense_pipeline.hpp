@@ -1,7 +1,9 @@
 // The four dense stages wired as in the built-in pipeline, run to the end on one thread in
-// a seeded order. Waves that would go to `route` go straight back to `attend`.
+// a seeded order. Waves that would go to `route` go back to `attend` when all waves of their step
+// have come, as from `combine`.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -91,15 +93,29 @@ inline PipelineRun run_dense_pipeline(const Services& services, std::vector<Requ
     to.send(in_port, message);
     return true;
   };
+  std::map<const Step*, std::vector<Message>> routed;  // whose other waves have not come
+  std::deque<Message> combined;
+  auto route = [&] {
+    Message message;
+    if (!attend.take(0, message)) return false;
+    const Step* step = message.wave()->step;
+    std::vector<Message>& waves = routed[step];
+    waves.push_back(message);
+    if (waves.size() == step->wave_count) {
+      combined.insert(combined.end(), waves.begin(), waves.end());
+      waves.clear();
+    }
+    return true;
+  };
   std::size_t next_request = 0;
   bool input_ended = false;
   std::mt19937_64 random(seed);
   for (int idle = 0; idle < 1000;) {
     bool moved = false;
-    switch (random() % 8) {
+    switch (random() % 9) {
       case 0: moved = move(admit, 0, embed, 0); break;
       case 1: moved = move(embed, 0, attend, 1); break;
-      case 2: moved = move(attend, 0, attend, 0); break;
+      case 2: moved = route(); break;
       case 3: moved = move(attend, 1, sample, 0); break;
       case 4:
         moved = move(sample, 0, admit, 0);
@@ -118,6 +134,12 @@ inline PipelineRun run_dense_pipeline(const Services& services, std::vector<Requ
         break;
       case 6:
         if (sample.last_wait == Wait::output_space) sample.resume(), moved = true;
+        break;
+      case 7:
+        if (combined.empty() || attend.last_wait == Wait::output_space) break;
+        attend.send(0, combined.front());
+        combined.pop_front();
+        moved = true;
         break;
       default:
         if (admit.last_wait != Wait::none || (input_ended && admit.emitter.limit < (1U << 20))) {

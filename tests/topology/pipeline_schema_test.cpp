@@ -202,7 +202,9 @@ TEST_F(PipelineSchema, KnowsEveryDefaultAndRange) {
         };
         EXPECT_EQ(problem_of(value), "") << info->kind << "." << name;
         EXPECT_NE(problem_of(past(param)), "") << info->kind << "." << name;
-        if (param.required) EXPECT_NE(problem_of("''"), "") << info->kind << "." << name;
+        if (param.required) {
+          EXPECT_NE(problem_of("''"), "") << info->kind << "." << name;
+        }
       }
     }
   }

@@ -24,13 +24,14 @@ class StreamDecoder;
 class StopMatcher;
 
 // A request in flight. Created by `read`, owned by `admit` from then on; the holder of a wave with rows
-// of it may read `tokens`, `pages`, `request`; only `sample` appends tokens and results.
+// of it may read `tokens`, `kv_blocks`, `request`; only `sample` appends tokens and results.
 struct Sequence {
   Request request;
   std::vector<std::int32_t> tokens;  // prompt, then generated; reserved to its final size
   std::uint32_t prompt_size = 0;
   std::uint32_t computed = 0;              // positions whose keys and values are stored (admit)
-  std::vector<std::uint32_t> pages;        // KV pages, position / 16 (admit)
+  bool in_one_step = false;                // all its rows are in the step that it is in (admit)
+  std::vector<std::uint32_t> kv_blocks;    // [position / 16] see KvRegion (admit)
   bool finished = false;                   // set by sample before step_done
   RequestResult result;                    // filled by sample
   Status error;                            // first error of any of its rows (sample)

@@ -94,13 +94,23 @@ class TraceRecorder {
                        std::span<const float> weights) = 0;
 };
 
-// KV pages of all layers. Page p of layer l is at base + p * page_stride + l * layer_stride.
+// Keys and values in blocks: 16 positions of one layer each, at base + block * block_stride. A page is a
+// block of every layer, one behind the other. A sequence knows one block for each 16 of its positions
+// (Sequence::kv_blocks), from which layers count: all layers of the model; or, when its rows are all in one
+// step, those of a run, since only their keys and values are alive at a time.
 struct KvRegion {
   kernels::KvFormat format = kernels::KvFormat::f32;
   std::byte* base = nullptr;
-  std::size_t page_stride = 0;
-  std::size_t layer_stride = 0;
-  std::uint32_t pages = 0;  // handed out by admit only
+  std::size_t block_stride = 0;
+  std::uint32_t pages = 0;       // handed out by admit only
+  std::uint32_t layers = 1;      // of the model: blocks of a page
+  std::uint32_t run_layers = 1;  // most layers of a run: those from one MoE layer to the next, that included
+  std::vector<std::uint32_t> layer_in_run;  // [layers]
+
+  // Block 0 of the layer, for the blocks of the sequence.
+  std::byte* layer_base(const Sequence& sequence, std::uint32_t layer) const noexcept {
+    return base + (sequence.in_one_step ? layer_in_run[layer] : layer) * block_stride;
+  }
 };
 
 // The slots of one fetch stage: numbers [first, first + slots) of the region, `transit` of them kept free of
