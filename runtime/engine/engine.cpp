@@ -238,7 +238,12 @@ Status Engine::State::open(const std::filesystem::path& model) {
   PipelineProblems problems;
   check_placement(pipeline, machine, problems);
   COLIBRI_RETURN_IF_ERROR(problems.to_status());
-  COLIBRI_ASSIGN_OR_RETURN(plan, plan_memory(*container, pipeline, *registry, machine, resident_bytes()));
+  Workload workload;
+  if (options.workload) {
+    COLIBRI_ASSIGN_OR_RETURN(workload, options.workload(*container, tokenizer.get()));
+  }
+  COLIBRI_ASSIGN_OR_RETURN(plan,
+                           plan_memory(*container, pipeline, *registry, machine, resident_bytes(), workload));
   if (options.before_loading) COLIBRI_RETURN_IF_ERROR(options.before_loading(*container));
   COLIBRI_RETURN_IF_ERROR(allocate());
   COLIBRI_RETURN_IF_ERROR(container->read_dense(static_pool.bytes().first(container->dense_bytes())));
@@ -268,8 +273,9 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
         "the drive of the experts hung in an earlier job; check it with `dmesg` and open the model again");
   }
   if (job.virtual_device != nullptr && job.stepped == nullptr) {
-    return Status(ErrorCode::invalid_input,
-                  "nobody moves the clock of the virtual device; give the job a scheduler that does (stepped)");
+    return Status(
+        ErrorCode::invalid_input,
+        "nobody moves the clock of the virtual device; give the job a scheduler that does (stepped)");
   }
   StepPool pool(state.plan.inputs, state.plan.hint_batches, state.step_pool.bytes());
   Services services;
@@ -359,7 +365,7 @@ Result<MemoryPlan> plan_model(const std::filesystem::path& model, const Pipeline
   if (const std::filesystem::path path = container->tokenizer_path(); !path.empty()) {
     COLIBRI_ASSIGN_OR_RETURN(tokenizer, Tokenizer::load(path));
   }
-  auto plan = plan_memory(*container, pipeline, registry, machine, resident_bytes(), problems);
+  auto plan = plan_memory(*container, pipeline, registry, machine, resident_bytes(), {}, problems);
   if (plan) plan->inputs.spec = nullptr;  // the container goes now
   return plan;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/container/container.hpp"
+#include "runtime/memory/workload.hpp"
 #include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
 #include "topology/placement.hpp"
@@ -58,12 +59,12 @@ struct MemoryPlan {
   std::string to_json() const;
 };
 
-// process_bytes: resident size of the process now. Errors: capacity (does not fit, with the list),
-// invalid_input (a pool that was set by hand is too small; says how much it needs. An expert of the model
-// that no stage has, or a stage that has none). `problems`, when not null, gets all that is refused at once,
-// each with its place, and edges that hold too little.
+// process_bytes: resident size of the process now. `workload`: for max_rows auto. Errors: capacity (does not
+// fit, with the list), invalid_input (a pool that was set by hand is too small; says how much it needs. An
+// expert of the model that no stage has, or a stage that has none). `problems`, when not null, gets all that
+// is refused at once, each with its place, and edges that hold too little.
 Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
                                const Registry& registry, const Machine& machine, std::uint64_t process_bytes,
-                               PipelineProblems* problems = nullptr);
+                               const Workload& workload = {}, PipelineProblems* problems = nullptr);
 
 }  // namespace colibri

@@ -42,7 +42,8 @@ void lay_out_step(MemoryCursor& memory, const PlanInputs& inputs, Step& step) {
 
 void lay_out_hints(MemoryCursor& memory, const PlanInputs& inputs, HintBatch& batch) {
   batch.residual = memory.take<float>(std::uint64_t{inputs.wave_rows} * inputs.spec->hidden_size);
-  batch.picks = memory.take<std::uint32_t>(std::uint64_t{inputs.wave_rows} * inputs.spec->num_experts_per_token);
+  batch.picks =
+      memory.take<std::uint32_t>(std::uint64_t{inputs.wave_rows} * inputs.spec->num_experts_per_token);
   for (std::uint32_t depth = 0; depth < inputs.hint_depth; ++depth) {
     batch.targets[depth].experts = memory.take<std::uint32_t>(inputs.spec->num_experts);
     batch.targets[depth].probabilities = memory.take<float>(inputs.spec->num_experts);

@@ -26,12 +26,18 @@ constexpr std::uint64_t kProcess = 20 * kMiB;
 
 class MemoryPlanTest : public ::testing::Test {
  protected:
-  Result<MemoryPlan> plan(Settings settings, std::uint64_t available = 4096 * kMiB) const {
+  Result<MemoryPlan> plan(Settings settings, std::uint64_t available = 4096 * kMiB,
+                          const Workload& workload = {}) const {
     Machine machine;
     machine.cpus = {0, 1};
     machine.memory_available = available;
     settings.insert(settings.begin(), {"memory.dynamic", "auto"});  // not the size that other tests use
-    return plan_memory(*container_, pipeline_with(settings), registry_, machine, kProcess);
+    return plan_memory(*container_, pipeline_with(settings), registry_, machine, kProcess, workload);
+  }
+  // Records that a job of so many rows reads with this plan: in each step those that are not resident.
+  std::uint64_t reads(const MemoryPlan& made, std::uint64_t rows) const {
+    const std::uint64_t steps = (rows + made.inputs.max_rows - 1) / made.inputs.max_rows;
+    return records() + (steps - 1) * (records() - (made.slots - made.transit));
   }
   std::uint64_t records() const { return std::uint64_t{spec().num_moe_layers()} * spec().num_experts; }
   const ModelSpec& spec() const { return container_->spec(); }
@@ -96,6 +102,56 @@ TEST_F(MemoryPlanTest, MoreWavesThanRingsHoldAreRefused) {
                 "at most 32767: raise steps.wave_rows or lower steps.max_rows"),
             std::string::npos)
       << refused.status().to_string();
+}
+
+// Prompts that are scored or embedded: as many rows a step as read least, of all sizes that fit.
+TEST_F(MemoryPlanTest, RowsForPromptsReadLeast) {
+  const auto smallest = plan({{"memory.experts", "min"}});
+  ASSERT_TRUE(smallest.is_ok()) << smallest.status().to_string();
+  for (const std::uint64_t rows : {std::uint64_t{600}, std::uint64_t{5000}, std::uint64_t{40000}}) {
+    const Workload workload{.prompts = rows / 50, .rows = rows, .longest_rows = 100};
+    const auto roomy = plan({}, 4096 * kMiB, workload);
+    ASSERT_TRUE(roomy.is_ok()) << roomy.status().to_string();
+    EXPECT_EQ(reads(*roomy, rows), records()) << "all is read once";
+    for (std::uint64_t more = 2; more < 120; more += 9) {
+      // usable is 80 % of what is available
+      const std::uint64_t available = (smallest->total_bytes + more * kMiB) * 5 / 4;
+      const auto chosen = plan({}, available, workload);
+      ASSERT_TRUE(chosen.is_ok()) << chosen.status().to_string();
+      EXPECT_LE(chosen->total_bytes, chosen->usable_bytes);
+      std::uint64_t least = ~std::uint64_t{0};
+      for (std::uint64_t steps = 1; steps <= rows / 512 + 1; ++steps) {
+        const std::uint64_t size = std::max<std::uint64_t>((rows + steps - 1) / steps, 512);
+        const auto fixed = plan({{"steps.max_rows", std::to_string(size)}}, available, workload);
+        if (fixed) least = std::min(least, reads(*fixed, rows));
+      }
+      // Many steps are tried in leaps of an eighth.
+      EXPECT_LE(static_cast<double>(reads(*chosen, rows)), 1.13 * static_cast<double>(least))
+          << rows << " rows, " << more << " MiB, " << chosen->inputs.max_rows << " a step";
+    }
+  }
+}
+
+// Keys and values of such steps: for one layer at a time.
+TEST_F(MemoryPlanTest, PagesForPromptsHoldOneRunOfLayers) {
+  const Workload workload{.prompts = 100, .rows = 16000, .longest_rows = 160};
+  const auto planned = plan({{"memory.experts", "50%"}}, 4096 * kMiB, workload);
+  ASSERT_TRUE(planned.is_ok()) << planned.status().to_string();
+  ASSERT_GE(planned->inputs.max_rows, 16000U);
+  std::uint32_t run = 0, longest_run = 0;
+  for (const LayerSpec& layer : spec().layers) {
+    longest_run = std::max(longest_run, ++run);
+    if (layer.moe) run = 0;
+  }
+  // Exactly filled blocks, and one more a prompt that need not be full.
+  const std::uint64_t blocks = planned->inputs.max_rows / 16 + 1 + 100;
+  const std::uint64_t in_page = spec().num_layers() / longest_run;
+  EXPECT_LE(planned->kv_pages, (blocks + in_page - 1) / in_page);
+  EXPECT_GE(planned->kv_pages * in_page, 1000U) << "16,000 rows are 1,000 blocks";
+  // A prompt that no step can hold has pages for all layers.
+  const auto long_one = plan({{"steps.max_rows", "64"}}, 4096 * kMiB, {.prompts = 2, .rows = 300, .longest_rows = 200});
+  ASSERT_TRUE(long_one.is_ok());
+  EXPECT_GE(long_one->kv_pages, std::min<std::uint64_t>(200, spec().max_seq_len) / 16);
 }
 
 TEST(SlotShares, AreInProportionToTheRecords) {

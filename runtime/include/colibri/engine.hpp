@@ -35,6 +35,9 @@ struct EngineOptions {
   const Registry* registry = nullptr;
   // Kernels by name ("avx512", "avx2", "scalar"); empty: the best that this processor supports.
   std::string kernels;
+  // Called by open before it plans, with the container and its tokenizer (null: it has none): what the job
+  // that the engine is opened for will be. Empty: not known.
+  std::function<Result<Workload>(const Container&, const Tokenizer*)> workload;
   // Called by open when the container, its tokenizer and the plan are found good, before memory is taken and
   // weights are read: the place for a host's own refusals. An error ends the opening. Empty: nothing is
   // asked.
