@@ -35,6 +35,13 @@ Status check_container_folder(const std::filesystem::path& folder) {
             "not a folder: " + folder.string() + "; expected a folder written by colibri convert"};
   }
   if (std::filesystem::exists(folder / kSpecFile, ignored)) return Status::ok();
+  for (const auto& [partial, advice] :
+       {std::pair{kCopyFolder, "copy of a model: run colibri stage on the same model and folder again"},
+        std::pair{kConversionFolder, "conversion: run colibri convert with the same arguments again"}}) {
+    if (!std::filesystem::exists(folder / partial, ignored)) continue;
+    return {ErrorCode::not_found,
+            "the model is not complete: " + folder.string() + " holds an unfinished " + advice};
+  }
   const bool checkpoint = std::filesystem::exists(folder / "config.json", ignored);
   return {ErrorCode::not_found,
           "not a colibri model: " + folder.string() + " has no " + kSpecFile +

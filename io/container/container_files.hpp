@@ -20,6 +20,9 @@ inline constexpr char kTokenizerFile[] = "tokenizer.json";
 // Copied from the checkpoint when they are there.
 inline constexpr std::array<std::string_view, 3> kCopiedFiles = {kTokenizerFile, "tokenizer_config.json",
                                                                  "generation_config.json"};
+// Where an unfinished conversion and an unfinished copy of a model lie, in the folder that they make.
+inline constexpr char kConversionFolder[] = "convert.partial";
+inline constexpr char kCopyFolder[] = "stage.partial";
 // Drives that the experts of a model may be striped over.
 inline constexpr std::uint32_t kMaxExpertFiles = 32;
 

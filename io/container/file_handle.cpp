@@ -129,6 +129,22 @@ Status FileHandle::sync() const {
   return {ErrorCode::io, "cannot flush file to its device: " + path_.string() + ": " + system_reason(errno)};
 }
 
+void FileHandle::start_write_back(std::uint64_t offset, std::uint64_t length) const noexcept {
+  (void)::sync_file_range(descriptor_, static_cast<off64_t>(offset), static_cast<off64_t>(length),
+                          SYNC_FILE_RANGE_WRITE);
+}
+
+void FileHandle::settle(std::uint64_t offset, std::uint64_t length) const noexcept {
+  (void)::sync_file_range(descriptor_, static_cast<off64_t>(offset), static_cast<off64_t>(length),
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  (void)::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(length),
+                        POSIX_FADV_DONTNEED);
+}
+
+void FileHandle::read_ahead() const noexcept {
+  (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
   COLIBRI_ASSIGN_OR_RETURN(const FileHandle file, FileHandle::open_for_reading(path));
   if (file.size() > limit) {

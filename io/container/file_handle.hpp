@@ -39,6 +39,11 @@ class FileHandle {
   // Refused while another process has locked the file. The lock goes with the handle.
   Status lock() const;
   Status sync() const;  // returns when the data is on the device
+  // Advice to the system, which may refuse it: a range begins its way to the device; it is waited for and
+  // leaves the page cache; the file will be read from front to back.
+  void start_write_back(std::uint64_t offset, std::uint64_t length) const noexcept;
+  void settle(std::uint64_t offset, std::uint64_t length) const noexcept;
+  void read_ahead() const noexcept;
 
  private:
   FileHandle(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}

@@ -1,4 +1,4 @@
-// State of a conversion on disk.
+// State of a conversion or a copy on disk.
 #include "io/container/output_folder.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kPartialFolder[] = "convert.partial";
 constexpr char kPartialSuffix[] = ".partial";
 constexpr char kIdentityFile[] = "identity";
 constexpr char kCompleteFile[] = "complete";
@@ -29,12 +28,12 @@ Status io_failure(const std::string& what, const fs::path& path, const std::erro
   return {ErrorCode::io, what + ": " + path.string() + ": " + error.message()};
 }
 
-// What lies in the folder besides the partial conversion, sorted by name.
-Result<std::vector<std::string>> other_content(const fs::path& folder) {
+// What lies in the folder besides the partial one, sorted by name.
+Result<std::vector<std::string>> other_content(const fs::path& folder, std::string_view partial) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename() != kPartialFolder) names.push_back(entry->path().filename().string());
+    if (entry->path().filename() != partial) names.push_back(entry->path().filename().string());
   }
   if (error) return io_failure("cannot list folder", folder, error);
   std::sort(names.begin(), names.end());
@@ -88,6 +87,7 @@ OutputFolder::OutputFolder(OutputFolder&& other) noexcept
     : folder_(std::move(other.folder_)),
       partial_(std::move(other.partial_)),
       outside_(std::move(other.outside_)),
+      work_(other.work_),
       files_(std::move(other.files_)),
       resumed_(other.resumed_),
       created_(other.created_),
@@ -97,6 +97,7 @@ OutputFolder& OutputFolder::operator=(OutputFolder&& other) noexcept {
   std::swap(folder_, other.folder_);
   std::swap(partial_, other.partial_);
   std::swap(outside_, other.outside_);
+  std::swap(work_, other.work_);
   std::swap(files_, other.files_);
   std::swap(resumed_, other.resumed_);
   std::swap(created_, other.created_);
@@ -115,13 +116,14 @@ Status OutputFolder::lock() {
   }
   // File systems without locks (ENOLCK, EOPNOTSUPP) are written without one.
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return Status::ok();
-  return {ErrorCode::invalid_input, "another conversion is writing to this folder: " + folder_.string() +
-                                        "; wait for it, or choose another folder"};
+  return {ErrorCode::invalid_input, "another " + std::string(work_.noun) + " is writing to this folder: " +
+                                        folder_.string() + "; wait for it, or choose another folder"};
 }
 
 Result<OutputFolder> OutputFolder::open(const fs::path& folder, const std::string& identity, bool force,
-                                        const Log& log, std::vector<OutsideFile> outside) {
-  OutputFolder output(folder, folder / kPartialFolder, std::move(outside));
+                                        const Log& log, std::vector<OutsideFile> outside,
+                                        const OutputWork& work) {
+  OutputFolder output(folder, std::move(outside), work);
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
     return Status(ErrorCode::invalid_input, "output is not a folder: " + folder.string());
@@ -142,7 +144,7 @@ Status OutputFolder::check_content(bool force) const {
   if (force) return Status::ok();
   std::error_code ignored;
   if (fs::exists(folder_, ignored)) {
-    COLIBRI_ASSIGN_OR_RETURN(const std::vector<std::string> names, other_content(folder_));
+    COLIBRI_ASSIGN_OR_RETURN(const std::vector<std::string> names, other_content(folder_, work_.partial));
     if (!names.empty()) return refuse_content(folder_, names);
   }
   for (const OutsideFile& file : outside_) {
@@ -166,17 +168,17 @@ Status OutputFolder::take_up(const std::string& identity, bool force, const Log&
     }
     if (!files_.empty()) return Status::ok();  // what lies in the folder is the first part of the moves
     COLIBRI_RETURN_IF_ERROR(check_content(force));
-    if (log) log("continuing the unfinished conversion in " + partial_.string());
+    if (log) log("continuing the unfinished " + std::string(work_.noun) + " in " + partial_.string());
     name_parts_left(log);
     return link_outside_files();
   }
   if (!stored.empty()) {
     if (!force) {
-      return {ErrorCode::invalid_input,
-              "output folder holds an unfinished conversion of another checkpoint or with other options: " +
-                  partial_.string() + "; use --force to start over, or choose another folder"};
+      return {ErrorCode::invalid_input, "output folder holds an unfinished " + std::string(work_.noun) + " " +
+                                            std::string(work_.of_another) + ": " + partial_.string() +
+                                            "; use --force to start over, or choose another folder"};
     }
-    if (log) log("discarding the unfinished conversion in " + partial_.string());
+    if (log) log("discarding the unfinished " + std::string(work_.noun) + " in " + partial_.string());
   }
   COLIBRI_RETURN_IF_ERROR(empty_partial());
   name_parts_left(log);
@@ -185,7 +187,7 @@ Status OutputFolder::take_up(const std::string& identity, bool force, const Log&
 }
 
 Status OutputFolder::empty_partial() {
-  // The identity goes first: what follows it is never taken for a part of another conversion.
+  // The identity goes first: what follows it is never taken for a part of something else.
   std::error_code error;
   fs::remove(partial_ / kIdentityFile, error);
   for (const fs::directory_entry& entry : fs::directory_iterator(partial_, error)) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/container/container.hpp"
+#include "io/container/file_system.hpp"
 #include "io/text/json_output.hpp"
 #include "kernels/number_format.hpp"
 #include "topology/pipeline_spec.hpp"
@@ -87,6 +88,7 @@ struct ExpertFile {
   std::string name;
   std::string target;  // of a link, else empty
   std::uint64_t records = 0;
+  FileSystem file_system;
 };
 
 std::vector<ExpertFile> expert_files_of(const Container& container) {
@@ -94,7 +96,8 @@ std::vector<ExpertFile> expert_files_of(const Container& container) {
   for (const std::filesystem::path& path : container.expert_files()) {
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(path, error);
-    files.push_back({path.filename().string(), error ? std::string() : target.string(), 0});
+    files.push_back(
+        {path.filename().string(), error ? std::string() : target.string(), 0, file_system_of(path)});
   }
   const ModelSpec& spec = container.spec();
   for (std::uint32_t layer = 0; layer < spec.num_layers(); ++layer) {
@@ -130,11 +133,20 @@ std::string describe(const Container& container) {
   report.count("expert records", sizes.experts);
   const std::vector<ExpertFile> files = expert_files_of(container);
   for (std::size_t i = 0; files.size() > 1 && i < files.size(); ++i) {
-    report.line(files[i].name.c_str(),
-                "-> " + files[i].target + ", " + std::to_string(files[i].records) + " records, " +
-                    format_bytes(files[i].records * sizes.record_bytes) + ", experts " + std::to_string(i) +
-                    "/" + std::to_string(files.size()));
+    report.line(files[i].name.c_str(), (files[i].target.empty() ? "" : "-> " + files[i].target + ", ") +
+                                           std::to_string(files[i].records) + " records, " +
+                                           format_bytes(files[i].records * sizes.record_bytes) +
+                                           ", experts " + std::to_string(i) + "/" +
+                                           std::to_string(files.size()));
   }
+  std::string kinds;
+  std::string advice;
+  for (const ExpertFile& file : files) {
+    kinds += (kinds.empty() ? "" : ", ") + file.file_system.name;
+    if (advice.empty()) advice = network_advice(file.file_system, container.folder() / file.name);
+  }
+  report.line("file system", kinds);
+  if (!advice.empty()) report.line("advice", advice);
   report.bytes("dense bytes per token", sizes.dense_bytes_per_token);
   report.bytes("expert bytes per token", sizes.expert_bytes_per_token);
   report.line("digest", container.digest());
@@ -167,6 +179,9 @@ std::string describe_as_json(const Container& container) {
     if (!file.target.empty()) append_json_string(json, file.target);
     number("records", file.records);
     number("bytes", file.records * sizes.record_bytes);
+    json += ", \"file_system\": ";
+    append_json_string(json, file.file_system.name);
+    json += file.file_system.network ? ", \"network\": true" : ", \"network\": false";
     json += "}";
   }
   json += "]";

@@ -46,6 +46,7 @@ void declare_verbs(CLI::App& app, VerbContext& context) {
   add_convert(app, context);
   add_inspect(app, context);
   add_replay(app, context);
+  add_stage(app, context);
   add_synth(app, context);
   add_verify(app, context);
   add_plan(app, context);

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "io/container/container.hpp"
+#include "io/container/file_system.hpp"
 #include "runtime/cli/engine_session.hpp"
 
 namespace colibri::cli {
@@ -15,6 +17,20 @@ struct PlanArguments {
   PipelineFlags pipeline;
   bool json = false;
 };
+
+// Where the experts lie, and what to do about a network in between.
+std::string drives_text(const std::string& model) {
+  const auto container = Container::open(model);
+  if (!container) return {};
+  std::string kinds;
+  std::string advice;
+  for (const std::filesystem::path& file : (*container)->expert_files()) {
+    const FileSystem kind = file_system_of(file);
+    kinds += (kinds.empty() ? "" : ", ") + kind.name;
+    if (advice.empty()) advice = network_advice(kind, file);
+  }
+  return "experts are read from: " + kinds + "\n" + (advice.empty() ? "" : advice + "\n");
+}
 
 ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
   const Registry registry = builtin_registry();
@@ -35,7 +51,7 @@ ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
       std::to_string(inputs.wave_rows) + ", " + std::to_string(inputs.in_flight) + " in flight, " +
       std::to_string(inputs.threads) + " threads" +
       (plan->kv_pages > 0 ? "; longest request " + std::to_string(longest) + " tokens" : "") + "\n" +
-      plan->to_table());
+      plan->to_table() + drives_text(arguments.model));
   return ExitStatus::ok;
 }
 

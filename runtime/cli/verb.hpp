@@ -46,6 +46,7 @@ void add_quiet_flag(CLI::App& verb, VerbContext& context);
 void add_convert(CLI::App& app, VerbContext& context);
 void add_inspect(CLI::App& app, VerbContext& context);
 void add_replay(CLI::App& app, VerbContext& context);
+void add_stage(CLI::App& app, VerbContext& context);
 void add_synth(CLI::App& app, VerbContext& context);
 void add_verify(CLI::App& app, VerbContext& context);
 void add_tokenize(CLI::App& app, VerbContext& context);

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "io/container/file_system.hpp"
 #include "io/read/aligned_region.hpp"
 #include "io/text/tokenizer.hpp"
 #include "runtime/engine/live_parameters.hpp"
@@ -249,6 +250,12 @@ Status Engine::State::open(const std::filesystem::path& model) {
   COLIBRI_RETURN_IF_ERROR(container->read_dense(static_pool.bytes().first(container->dense_bytes())));
   COLIBRI_ASSIGN_OR_RETURN(dense, bind_dense_weights(*container, static_pool.data()));
   if (!plan.placement.note.empty()) log(plan.placement.note);
+  for (const std::filesystem::path& file : container->expert_files()) {
+    const std::string advice = network_advice(file_system_of(file), file);
+    if (advice.empty()) continue;
+    log(advice);
+    break;  // the advice holds for all of them
+  }
   return {};
 }
 

@@ -152,6 +152,34 @@ TEST_F(ContainerVerbs, RefusesAWrongListOfDirectories) {
   EXPECT_FALSE(fs::exists(model_));
 }
 
+TEST_F(ContainerVerbs, StagesACopyWithoutLinks) {
+  const std::string first = folder_.file("fast0");
+  const std::string second = folder_.file("fast1");
+  fs::create_directory(first);
+  fs::create_directory(second);
+  ASSERT_EQ(convert(kGolden + "olmoe", {"--stripe", first + "," + second}).status, 0);
+  const std::string copy = folder_.file("copy");
+  const RunResult staged = run_colibri({"stage", model_, copy});
+  EXPECT_EQ(staged.status, 0) << staged.err;
+  EXPECT_TRUE(contains(staged.out, "copied " + model_ + " to " + copy)) << staged.out;
+  EXPECT_EQ(run_colibri({"verify", copy}).status, 0);
+  const RunResult text = run_colibri({"inspect", copy});
+  EXPECT_TRUE(contains(text.out, "experts 1/2")) << text.out;
+  EXPECT_FALSE(contains(text.out, "->")) << text.out;
+  EXPECT_TRUE(contains(text.out, "file system")) << text.out;
+  EXPECT_TRUE(contains(run_colibri({"plan", copy}).out, "experts are read from: ")) << text.out;
+
+  const RunResult again = run_colibri({"stage", model_, copy});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_TRUE(contains(again.out, "holds this model already")) << again.out;
+  ASSERT_EQ(convert(kGolden + "mixtral", {"--force"}).status, 0);
+  const RunResult other = run_colibri({"stage", model_, copy});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_TRUE(contains(other.err, "--force")) << other.err;
+  EXPECT_EQ(run_colibri({"stage", model_, copy, "--force"}).status, 0);
+  EXPECT_EQ(run_colibri({"stage", folder_.file("none"), copy}).status, 1);
+}
+
 TEST_F(ContainerVerbs, VerifyFindsOneFlippedBit) {
   ASSERT_EQ(convert(kGolden + "mixtral").status, 0);
   const std::string file = model_ + "/experts.bin";
@@ -191,6 +219,27 @@ TEST_F(ContainerVerbs, StopsOnASignalAndGoesOn) {
       EXPECT_EQ(resumed.status, 0) << resumed.err;
     }
     EXPECT_EQ(run_colibri({"verify", model_}).status, 0);
+  }
+}
+
+TEST_F(ContainerVerbs, AStageThatASignalStoppedGoesOn) {
+  ASSERT_EQ(convert(kDemo).status, 0);
+  const std::string copy = folder_.file("copy");
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    fs::remove_all(copy);
+    RunningProgram program({kColibriProgram, "stage", model_, copy}, {});
+    while (!fs::exists(copy) && !program.ended()) std::this_thread::yield();
+    program.send(signal);
+    const RunResult stopped = program.wait();
+    if (stopped.status != 0) {
+      EXPECT_EQ(stopped.status, 128 + signal) << stopped.err;
+      const RunResult refused = run_colibri({"inspect", copy});
+      EXPECT_EQ(refused.status, 1);
+      EXPECT_TRUE(contains(refused.err, "unfinished copy")) << refused.err;
+      const RunResult resumed = run_colibri({"stage", model_, copy});
+      EXPECT_EQ(resumed.status, 0) << resumed.err;
+    }
+    EXPECT_EQ(run_colibri({"verify", copy}).status, 0);
   }
 }
 

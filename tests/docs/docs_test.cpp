@@ -136,7 +136,7 @@ TEST_F(Readme, ItsFlagsExist) {
   std::string help =
       run_program({"/bin/bash", (project_root() / "setup.sh").string(), "help"}, options()).out;
   for (const char* verb : {"convert", "inspect", "verify", "plan", "batch", "generate", "perplexity", "trace",
-                           "tokenize", "replay", "synth", "check", "run", "version"}) {
+                           "tokenize", "replay", "stage", "synth", "check", "run", "version"}) {
     help += run_program({kColibriProgram, "help", verb}, options()).out;
   }
   const Page readme = page("README.md");
