@@ -29,6 +29,7 @@
 
 #include "io/read/fault_backend.hpp"
 #include "io/read/read_backend.hpp"
+#include "stages/fetch_counters.hpp"
 #include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
 #include "stages/hint_list.hpp"
@@ -51,20 +52,6 @@ constexpr PortInfo kOutputs[] = {
      .help = "records that lie in a slot, leased to their visit",
      .by_expert = true},
     {"spent", MessageType::hint, "hint batches that were read, for reuse", false},
-};
-constexpr MetricInfo kMetrics[] = {
-    {"demands_total", "records demanded: distinct experts over all visits"},
-    {"hits_total", "demands whose record was resident, or read ahead and landed"},
-    {"reads_total", "records read"},
-    {"bytes_read_total", "bytes of the records read"},
-    {"distinct_bytes_total", "bytes of the distinct records read for each visit, summed over visits"},
-    {"failed_reads_total", "records that could not be read, or not before the deadline"},
-    {"hint_reads_total", "records read ahead"},
-    {"useful_hints_total", "records read ahead that had landed when they were demanded"},
-    {"late_hints_total", "records read ahead that were still in flight when they were demanded"},
-    {"wasted_hint_bytes_total", "bytes read ahead and never demanded"},
-    {"resident_records", "records resident at the end"},
-    {"peak_pending_demands", "most demands that waited for a slot at a time"},
 };
 enum Output : std::uint32_t { kExperts, kSpent };
 enum Input : std::uint8_t { kReleased, kDemand, kHints };
@@ -97,9 +84,16 @@ class Fetch final : public Stage {
     hints_ = HintList(last_key_.size());
     deadlines_ = ReadDeadlines(share_.slots, patience());
     const auto owned = static_cast<std::uint32_t>(std::count(owned_.begin(), owned_.end(), 1));
-    table_ =
-        std::make_unique<SlotTable>(spec.num_moe_layers(), experts_, owned, share_.slots, share_.transit);
-    declare_counters(context);
+    table_ = std::make_unique<SlotTable>(
+        SlotTable::Shape{.layers = spec.num_moe_layers(),
+                         .experts = experts_,
+                         .owned = owned,
+                         .slots = share_.slots,
+                         .transit = share_.transit,
+                         .steps = static_cast<std::uint32_t>(services_->steps.size()),
+                         .policy = *find_resident_policy(context.text("policy"))});
+    counters_.declare(context);
+    counters_.slots->set(share_.slots);
 
     ReadBackendOptions options = fetch_read_options(context);
     options.max_outstanding = share_.slots;
@@ -162,7 +156,7 @@ class Fetch final : public Stage {
       static_cast<void>(backend_.release());
     }
     backend_.reset();
-    if (table_ != nullptr) resident_->set(table_->residents());
+    if (table_ != nullptr) counters_.resident->set(table_->residents());
   }
 
  private:
@@ -196,20 +190,21 @@ class Fetch final : public Stage {
   void demanded(const Message& message, Emitter& out) {
     const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(message.layer);
     const std::uint64_t key = visits_.key_of(message.step_serial, ordinal);
-    if (visits_.begin(message.step_slot, key)) table_->begin_visit(ordinal);
+    if (visits_.begin(message.step_slot, key)) table_->begin_visit(message.step_slot, ordinal, key);
     const std::uint32_t* experts = message.count > 0 ? message.visit()->experts + message.first : nullptr;
     for (std::uint32_t i = 0; i < message.count; ++i) {
       const std::uint32_t expert = experts[i];
       const std::uint32_t record = table_->record_of(ordinal, expert);
-      table_->used(record);
-      demands_->add(1);
+      table_->demanded(message.step_slot, record);
+      counters_.demands->add(1);
       visits_.demanded(message.step_slot, record, key);
       // After the last one the visit may be over any time.
       serve({message.visit(), expert, record, key, next_order_++}, out);
     }
-    peak_pending_->set(std::max<std::uint64_t>(peak_pending_->get(), pending_.size()));
+    counters_.peak_pending->set(std::max<std::uint64_t>(counters_.peak_pending->get(), pending_.size()));
     if (message.last) {
       visits_.complete(message.step_slot, key);
+      table_->end_visit(message.step_slot);
       drop_stale_hints();
     }
   }
@@ -224,10 +219,10 @@ class Fetch final : public Stage {
     }
     const SlotTable::Slot& slot = table_->slot(index);
     if (slot.state == SlotTable::State::landed) {
-      hits_->add(1);
-      if (slot.hinted && !slot.used) useful_hints_->add(1);
+      counters_.hits->add(1);
+      if (slot.hinted && !slot.used) counters_.useful_hints->add(1);
     } else if (slot.hinted && !slot.used) {
-      late_hints_->add(1);
+      counters_.late_hints->add(1);
     }
     share(demand, index, ahead, out);
   }
@@ -286,7 +281,7 @@ class Fetch final : public Stage {
       table_->failed(index);
     } else {
       status = std::move(status).at(name_of(slot.record));
-      failed_reads_->add(1);
+      counters_.failed_reads->add(1);
       for (const Pending& waiter : waiters) refuse(waiter, status, out);
       table_->failed(index);
     }
@@ -324,7 +319,7 @@ class Fetch final : public Stage {
     ask_deadline();
     for (std::uint32_t index = 0; index < table_->size() && !deadlines_.nothing_else_in_flight(); ++index) {
       if (table_->slot(index).state != SlotTable::State::reading || !deadlines_.expire(index)) continue;
-      failed_reads_->add(1);
+      counters_.failed_reads->add(1);
       table_->hint_passed(index);
       const Status error = overdue_error(index);
       for (const Pending& waiter : waiting_[index]) refuse(waiter, error, out);
@@ -332,15 +327,15 @@ class Fetch final : public Stage {
     }
   }
 
-  // With no slot free, none leased, and no read in flight but those past their deadline, demands have nothing
-  // to wait for.
+  // With no slot free, none leased or waiting for a visit's end, and no read in flight but those past their
+  // deadline, demands have nothing to wait for.
   void refuse_hopeless(Emitter& out) {
     if (!deadlines_.any_overdue() || !deadlines_.nothing_else_in_flight()) return;
     std::uint32_t overdue = 0;
     for (std::uint32_t index = 0; index < table_->size(); ++index) {
       if (deadlines_.overdue(index)) {
         overdue = index;
-      } else if (table_->slot(index).leases > 0) {
+      } else if (table_->slot(index).leases > 0 || table_->undecided(index)) {
         return;
       }
     }
@@ -381,7 +376,7 @@ class Fetch final : public Stage {
   }
 
   void drop_hint(std::uint32_t index) {
-    if (!table_->slot(index).used) wasted_hint_bytes_->add(record_bytes());
+    if (!table_->slot(index).used) counters_.wasted_hint_bytes->add(record_bytes());
     table_->hint_passed(index);
   }
 
@@ -436,7 +431,7 @@ class Fetch final : public Stage {
       if (table_->free_slots() < 2) return;
       hints_.pop_front();
       const std::uint32_t index = table_->begin_read(hint.record, hint.key, true);
-      hint_reads_->add(1);
+      counters_.hint_reads->add(1);
       read(index, false);
     }
   }
@@ -465,28 +460,13 @@ class Fetch final : public Stage {
 
   // A record belongs to the visit that it was read for: a second read for the same one is not distinct.
   void count_read(const SlotTable::Slot& slot) {
-    reads_->add(1);
-    bytes_read_->add(record_bytes());
-    if (last_key_[slot.record] != slot.visit) distinct_bytes_->add(record_bytes());
+    counters_.reads->add(1);
+    counters_.bytes_read->add(record_bytes());
+    if (last_key_[slot.record] != slot.visit) counters_.distinct_bytes->add(record_bytes());
     last_key_[slot.record] = slot.visit;
   }
 
   std::uint64_t record_bytes() const { return services_->container->layout().record_bytes; }
-
-  void declare_counters(StageContext& context) {
-    demands_ = context.counter("demands_total");
-    hits_ = context.counter("hits_total");
-    reads_ = context.counter("reads_total");
-    bytes_read_ = context.counter("bytes_read_total");
-    distinct_bytes_ = context.counter("distinct_bytes_total");
-    failed_reads_ = context.counter("failed_reads_total");
-    hint_reads_ = context.counter("hint_reads_total");
-    useful_hints_ = context.counter("useful_hints_total");
-    late_hints_ = context.counter("late_hints_total");
-    wasted_hint_bytes_ = context.counter("wasted_hint_bytes_total");
-    resident_ = context.counter("resident_records");
-    peak_pending_ = context.counter("peak_pending_demands");
-  }
 
   StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
@@ -506,11 +486,7 @@ class Fetch final : public Stage {
   std::uint64_t bandwidth_limit_ = 0;  // that the backend keeps to
   VisitProgress visits_;
   std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for
-  Counter *demands_ = nullptr, *hits_ = nullptr, *reads_ = nullptr, *bytes_read_ = nullptr;
-  Counter *distinct_bytes_ = nullptr, *failed_reads_ = nullptr, *hint_reads_ = nullptr,
-          *useful_hints_ = nullptr;
-  Counter *late_hints_ = nullptr, *wasted_hint_bytes_ = nullptr, *resident_ = nullptr,
-          *peak_pending_ = nullptr;
+  FetchCounters counters_;
 };
 
 }  // namespace
@@ -521,7 +497,7 @@ const StageInfo kFetchInfo = {
     .inputs = kInputs,
     .outputs = kOutputs,
     .params = kFetchParams,
-    .metrics = kMetrics,
+    .metrics = kFetchMetrics,
     .max_emits = 0,
     .partitioned = true,
     .memory = {.slots = true},

@@ -40,6 +40,13 @@ inline constexpr ParamInfo kFetchParams[] = {
      .default_value = "1MiB",
      .minimum = 4096,
      .help = "longer records are read in pieces of this size, in whole chunks"},
+    {.name = "policy",
+     .type = ParamType::choice,
+     .unit = "",
+     .default_value = "probability",
+     .choices = "probability|pinned",
+     .help = "which records stay in slots; probability: of each layer those likeliest to be demanded next; "
+             "pinned: those of its first visits, for the whole job"},
     {.name = "hints",
      .type = ParamType::boolean,
      .unit = "",

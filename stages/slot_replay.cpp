@@ -71,13 +71,17 @@ ReplayResult replay_recency(std::span<const std::uint32_t> demands, std::size_t 
   return result;
 }
 
-// The set is there from the start.
-ReplayResult replay_pinned(std::span<const std::uint32_t> demands, std::size_t records, std::uint32_t slots) {
-  std::vector<std::uint64_t> uses(records);
-  for (const std::uint32_t record : demands) ++uses[record];
-  std::sort(uses.begin(), uses.end(), std::greater<>());
-  const auto pinned = uses.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(slots, records));
-  return {.demands = demands.size(), .hits = std::accumulate(uses.begin(), pinned, std::uint64_t{0})};
+// The first use of a record of the set is a read, all others are hits.
+ReplayResult replay_fixed(std::span<const std::uint32_t> demands, std::size_t records, std::uint32_t slots) {
+  std::vector<std::uint64_t> repeats(records);
+  std::vector<bool> seen(records);
+  for (const std::uint32_t record : demands) {
+    repeats[record] += seen[record] ? 1 : 0;
+    seen[record] = true;
+  }
+  std::sort(repeats.begin(), repeats.end(), std::greater<>());
+  const auto end = repeats.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(slots, records));
+  return {.demands = demands.size(), .hits = std::accumulate(repeats.begin(), end, std::uint64_t{0})};
 }
 
 // Rank: the latest next use goes first.
@@ -103,12 +107,16 @@ ReplayResult replay_belady(std::span<const std::uint32_t> demands, std::size_t r
   return result;
 }
 
-// As `fetch` drives its table: residents of the visit are leased first, then the missing records are read one
-// after the other, each leased, used and released.
-ReplayResult replay_probability(std::span<const ReplayVisit> visits, std::uint32_t layers,
-                                std::uint32_t experts, std::uint32_t slots) {
-  const std::uint64_t records = std::uint64_t{layers} * experts;
-  SlotTable table(layers, experts, experts, slots, slots >= records ? 0 : 1);
+// As `fetch` drives its table: residents of the visit are leased as they are demanded; with all demands known
+// the visit ends, and the missing records are read one after the other, each leased, used and released.
+ReplayResult replay_table(std::span<const ReplayVisit> visits, const ReplayShape& shape,
+                          ResidentPolicy policy) {
+  SlotTable table({.layers = shape.layers,
+                   .experts = shape.experts,
+                   .owned = shape.experts,
+                   .slots = shape.slots,
+                   .transit = shape.transit,
+                   .policy = policy});
   ReplayResult result;
   std::uint64_t serial = 0;
   std::vector<std::uint32_t> missing, leased;
@@ -116,11 +124,11 @@ ReplayResult replay_probability(std::span<const ReplayVisit> visits, std::uint32
     ++serial;
     missing.clear();
     leased.clear();
-    table.begin_visit(visit.layer);
+    table.begin_visit(0, visit.layer, serial);
     for (const std::uint32_t expert : visit.experts) {
       const std::uint32_t record = table.record_of(visit.layer, expert);
       ++result.demands;
-      table.used(record);
+      table.demanded(0, record);
       if (const std::uint32_t slot = table.find(record); slot != SlotTable::kNone) {
         ++result.hits;
         table.lease(slot, serial);
@@ -129,6 +137,7 @@ ReplayResult replay_probability(std::span<const ReplayVisit> visits, std::uint32
         missing.push_back(record);
       }
     }
+    table.end_visit(0);
     for (const std::uint32_t record : missing) {
       const std::uint32_t slot = table.begin_read(record, serial, false);
       table.lease(slot, serial);
@@ -148,6 +157,7 @@ std::string_view slot_policy_name(SlotPolicy policy) noexcept {
     case SlotPolicy::lfu: return "lfu";
     case SlotPolicy::pinned: return "pinned";
     case SlotPolicy::probability: return "probability";
+    case SlotPolicy::fixed: return "fixed";
     case SlotPolicy::belady_bypass: return "belady";
   }
   return "unknown";
@@ -160,15 +170,15 @@ std::optional<SlotPolicy> find_slot_policy(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-ReplayResult replay_slots(std::span<const ReplayVisit> visits, std::uint32_t layers, std::uint32_t experts,
-                          std::uint32_t slots, SlotPolicy policy) {
-  if (policy == SlotPolicy::probability) return replay_probability(visits, layers, experts, slots);
-  const std::vector<std::uint32_t> demands = demands_of(visits, experts);
-  const std::size_t records = std::size_t{layers} * experts;
+ReplayResult replay_slots(std::span<const ReplayVisit> visits, const ReplayShape& shape, SlotPolicy policy) {
+  if (policy == SlotPolicy::probability) return replay_table(visits, shape, ResidentPolicy::probability);
+  if (policy == SlotPolicy::pinned) return replay_table(visits, shape, ResidentPolicy::pinned);
+  const std::vector<std::uint32_t> demands = demands_of(visits, shape.experts);
+  const std::size_t records = std::size_t{shape.layers} * shape.experts;
   switch (policy) {
-    case SlotPolicy::pinned: return replay_pinned(demands, records, slots);
-    case SlotPolicy::belady_bypass: return replay_belady(demands, records, slots);
-    default: return replay_recency(demands, records, slots, policy == SlotPolicy::lfu);
+    case SlotPolicy::fixed: return replay_fixed(demands, records, shape.slots);
+    case SlotPolicy::belady_bypass: return replay_belady(demands, records, shape.slots);
+    default: return replay_recency(demands, records, shape.slots, policy == SlotPolicy::lfu);
   }
 }
 

@@ -1,17 +1,19 @@
 // SlotTable: which expert record lies in which slot, who leases it, who may stay.
 //
 // Pure bookkeeping without memory or I/O, owned by `fetch`. A slot is free, being read, or
-// holds a record. After its last lease ends, a record either stays (its layer is below its
-// quota, or it is likelier to be used at the next visit than the layer's worst resident,
-// which then goes) or is dropped: bypass. `transit` slots are never given to residents, and
-// residents, hints and leases that were given before their turn together always leave one slot:
-// demands in the order of their arrival can always make progress.
+// holds a record. After its last lease ends, a record stays if it is chosen (ResidentChoice), else
+// it is dropped. What was leased to a visit that is not at its end waits for that, when it is decided: the
+// lease is over, so all demands of the visit are on their way here already.
+// `transit` slots are never given to residents, and residents, hints and leases that were given before
+// their turn together always leave one slot: demands in the order of their arrival can always make progress.
 // No global LRU: over a cyclic layer order its hit rate is near zero.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <vector>
+
+#include "stages/resident_choice.hpp"
 
 namespace colibri {
 
@@ -25,17 +27,23 @@ class SlotTable {
     std::uint32_t record = kNone;  // moe ordinal * experts + expert
     State state = State::free;
     std::uint32_t leases = 0;
-    bool resident = false;    // counted in its layer's quota
+    bool resident = false;    // stays between visits: chosen, and its last lease over since
     bool hinted = false;      // read for a hint whose visit has not passed; not evictable
     bool used = false;        // leased at least once since it was read
     bool ahead = false;       // a lease of it was given before those of demands that came earlier
     std::uint64_t visit = 0;  // key of the visit it was read for
   };
 
-  // layers: number of MoE layers. experts: of the model, which number the records; owned: those of them that
-  // may come here. slots >= transit >= 1; transit may be 0 when every record that may come has a slot.
-  SlotTable(std::uint32_t layers, std::uint32_t experts, std::uint32_t owned, std::uint32_t slots,
-            std::uint32_t transit);
+  struct Shape {
+    std::uint32_t layers = 1;   // MoE layers
+    std::uint32_t experts = 1;  // of the model; they number the records
+    std::uint32_t owned = 1;    // those of each layer that may come here
+    std::uint32_t slots = 1;    // >= transit
+    std::uint32_t transit = 1;  // >= 1, or 0 when every record that may come has a slot
+    std::uint32_t steps = 1;    // whose visits may be open at a time
+    ResidentPolicy policy = ResidentPolicy::probability;
+  };
+  explicit SlotTable(const Shape& shape);
 
   std::uint32_t record_of(std::uint32_t layer_ordinal, std::uint32_t expert) const noexcept {
     return layer_ordinal * experts_ + expert;
@@ -65,9 +73,14 @@ class SlotTable {
       ahead_only_ += is_kept_otherwise(slots_[slot]) ? 0 : 1;
     }
     if (slots_[slot].visit == visit) clear_hint(slot);
+    for (OpenVisit& open : open_) {
+      if (open.key != visit) continue;
+      open.leased.push_back(slots_[slot].record);
+      ++undecided_[slots_[slot].record];
+    }
   }
-  // Whether a demand may lease the slot while earlier ones wait. Such a lease may last until those are served
-  // and computed, here or by another fetch: it must not take the slot that they are served from.
+  // Whether a demand may lease the slot while earlier ones wait. Such a lease may last until those are
+  // served and computed, here or by another fetch: it must not take the slot that they are served from.
   bool may_lease_ahead(std::uint32_t slot) const noexcept {
     return slots_[slot].ahead || is_kept_otherwise(slots_[slot]) || kept() + 1 < slots_.size();
   }
@@ -76,13 +89,25 @@ class SlotTable {
   // The visit that a hint was for has passed without a demand: the record stays or goes.
   void hint_passed(std::uint32_t slot);
 
-  // Usage: call once per visit of a layer, then for each expert that it used.
-  void begin_visit(std::uint32_t layer_ordinal);
-  void used(std::uint32_t record) noexcept { uses_[record] += 1.0F; }
-  // Probability that the record is used at the next visit of its layer.
-  double probability(std::uint32_t record) const noexcept;
+  // A visit of a layer by a step, which has one open at a time; its demands, each before its lease; its
+  // end, which decides what stays.
+  void begin_visit(std::uint32_t step, std::uint32_t layer_ordinal, std::uint64_t visit) {
+    if (choice_.is_open(step)) end_visit(step);
+    choice_.begin_visit(step, layer_ordinal);
+    open_[step].key = visit;
+  }
+  void demanded(std::uint32_t step, std::uint32_t record) { choice_.demanded(step, record); }
+  void end_visit(std::uint32_t step);
+  // Leased to a visit that is not at its end.
+  bool undecided(std::uint32_t slot) const noexcept { return undecided_[slots_[slot].record] > 0; }
+  const ResidentChoice& choice() const noexcept { return choice_; }
 
  private:
+  struct OpenVisit {
+    std::uint64_t key = 0;  // 0: none
+    std::vector<std::uint32_t> leased;
+  };
+
   static bool is_kept_otherwise(const Slot& slot) noexcept { return slot.resident || slot.hinted; }
   // Slots that demands in their turn cannot count on.
   std::uint32_t kept() const noexcept { return residents_ + hinted_ + ahead_only_; }
@@ -97,22 +122,35 @@ class SlotTable {
     slots_[slot].ahead = false;
     ahead_only_ -= is_kept_otherwise(slots_[slot]) ? 0 : 1;
   }
+  void clear_resident(std::uint32_t slot) noexcept {
+    if (!slots_[slot].resident) return;
+    --residents_;
+    slots_[slot].resident = false;
+    ahead_only_ += slots_[slot].ahead ? 1 : 0;
+  }
+  // Nobody needs the slot: its record stays or goes, or waits for a visit to end.
   void settle(std::uint32_t slot);
+  void let_go_of_dropped();
   void free_slot(std::uint32_t slot);
-  std::uint32_t worst_resident(std::uint32_t layer) const noexcept;
+  bool is_idle(std::uint32_t slot) const noexcept {
+    return slots_[slot].state == State::landed && slots_[slot].leases == 0 && !slots_[slot].hinted;
+  }
 
   std::uint32_t experts_;
+  ResidentChoice choice_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> slot_of_;                      // [records]
-  std::vector<std::uint32_t> quota_;                        // [layers]
-  std::vector<std::vector<std::uint32_t>> resident_slots_;  // [layers]
+  std::vector<std::uint32_t> slot_of_;    // [records]
+  std::vector<std::uint16_t> undecided_;  // [records] open visits that it was leased to
+  std::vector<OpenVisit> open_;           // [steps]
   std::uint32_t residents_ = 0;
   std::uint32_t hinted_ = 0;
   std::uint32_t ahead_only_ = 0;  // slots leased ahead that are neither resident nor hinted
   bool keeps_one_ = true;         // one slot is for demands only
-  std::vector<float> uses_;       // [records] decayed
-  std::vector<float> visits_;     // [layers] decayed
 };
+
+// How many of `slots` are kept free of residents, at most `limit` of them; 0 when each of the records has a
+// slot.
+std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, std::uint64_t limit) noexcept;
 
 }  // namespace colibri

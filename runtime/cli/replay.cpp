@@ -11,6 +11,7 @@
 #include "runtime/cli/verb.hpp"
 #include "runtime/metrics/routing_trace_reader.hpp"
 #include "stages/slot_replay.hpp"
+#include "stages/slot_table.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri::cli {
@@ -64,6 +65,17 @@ std::vector<SlotPolicy> read_policies(const std::string& name) {
   return {*find_slot_policy(name)};
 }
 
+// What the job of the trace would hit with so many slots.
+ReplayResult replay_with(const RoutingTraceContent& trace, std::uint32_t slots, SlotPolicy policy) {
+  const std::uint64_t records = std::uint64_t{trace.moe_layers} * trace.experts;
+  return replay_slots(trace.visits,
+                      {.layers = trace.moe_layers,
+                       .experts = trace.experts,
+                       .slots = slots,
+                       .transit = transit_slots(slots, records, trace.transit_limit)},
+                      policy);
+}
+
 std::string table_of(const RoutingTraceContent& trace, const std::vector<SlotPolicy>& policies,
                      const std::vector<SlotCount>& counts) {
   const std::uint64_t records = std::uint64_t{trace.moe_layers} * trace.experts;
@@ -78,8 +90,7 @@ std::string table_of(const RoutingTraceContent& trace, const std::vector<SlotPol
     std::snprintf(cell, sizeof cell, "%-11s", std::string(slot_policy_name(policy)).c_str());
     text += cell;
     for (const SlotCount& count : counts) {
-      const ReplayResult result =
-          replay_slots(trace.visits, trace.moe_layers, trace.experts, count.of(records), policy);
+      const ReplayResult result = replay_with(trace, count.of(records), policy);
       const std::uint64_t bytes = (result.demands - result.hits) * trace.record_bytes;
       std::snprintf(cell, sizeof cell, "  %6.1f%% %10s", 100 * result.hit_rate(),
                     format_bytes(bytes).c_str());
@@ -100,8 +111,7 @@ std::string json_of(const RoutingTraceContent& trace, const std::vector<SlotPoli
   bool first = true;
   for (const SlotPolicy policy : policies) {
     for (const SlotCount& count : counts) {
-      const ReplayResult result =
-          replay_slots(trace.visits, trace.moe_layers, trace.experts, count.of(records), policy);
+      const ReplayResult result = replay_with(trace, count.of(records), policy);
       text += first ? "\n" : ",\n";
       first = false;
       text +=
@@ -137,9 +147,11 @@ void add_replay(CLI::App& app, VerbContext& context) {
       "Policies:\n"
       "  lru          one list over all layers; what was used longest ago goes\n"
       "  lfu          one list over all layers; what was used least often goes\n"
-      "  pinned       the best fixed set, known beforehand\n"
-      "  probability  what fetch does: a quota for each layer, ranked by use, with bypass\n"
-      "  belady       knows the future: no policy that starts empty can hit more\n\n"
+      "  pinned       of fetch: what the first visits of each layer choose stays\n"
+      "  probability  of fetch, its default: a quota for each layer, ranked by use, with bypass\n"
+      "  fixed        the best fixed set of all layers, known beforehand; each of it is read once\n"
+      "  belady       knows the future: no policy that starts empty can hit more\n"
+      "Those of fetch are what a job hits with one step in flight, one fetch and no hints.\n\n"
       "Examples:\n"
       "  colibri batch model requests.jsonl -o results.jsonl --trace-routing trace.jsonl\n"
       "  colibri replay trace.jsonl --policy all --slots 10,25,50%");

@@ -41,6 +41,7 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::create(const std::string& pa
   append_field(line, "record_bytes", engine.container().layout().record_bytes);
   append_field(line, "slots", engine.plan().slots);
   append_field(line, "transit", engine.plan().transit);
+  append_field(line, "transit_limit", engine.plan().transit_limit);
   trace->write_line();
   return trace;
 }

@@ -45,6 +45,7 @@ struct MemoryPlan {
   std::vector<std::uint64_t> stage_bytes;  // by stage, in the order of the pipeline
   std::uint64_t slots = 0;
   std::uint64_t transit = 0;              // of all shares
+  std::uint64_t transit_limit = 0;        // most that there would be with more slots, of all fetches
   std::vector<PlannedShare> slot_shares;  // by fetch stage, in the order of the pipeline
   std::uint64_t slot_bytes = 0;           // stride
   std::uint64_t process_bytes = 0;        // the program, tokenizer, tables, stacks and rings

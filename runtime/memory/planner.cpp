@@ -149,6 +149,7 @@ void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec
   const std::vector<SlotShare> shares = share_out_slots(fetches, plan.slots, plan.slot_bytes);
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     plan.transit += shares[i].transit;
+    plan.transit_limit += std::max<std::uint64_t>(fetches[i].inflight_bytes / plan.slot_bytes, 1);
     plan.slot_shares.push_back({fetches[i].stage, shares[i]});
     const std::string stage = fetches.size() > 1 ? fetches[i].stage + ": " : "";
     plan.lines.push_back({"experts",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "stages/slot_table.hpp"
 #include "topology/expert_partition.hpp"
 
 namespace colibri {
@@ -53,12 +54,9 @@ std::vector<SlotShare> share_out_slots(const std::vector<FetchPart>& fetches, st
   std::vector<SlotShare> shares;
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
-    // With a slot for every record nothing needs to be kept free.
-    const std::uint64_t transit = counts[i] == fetches[i].records
-                                      ? 0
-                                      : std::clamp<std::uint64_t>(fetches[i].inflight_bytes / slot_bytes, 1,
-                                                                  std::max<std::uint64_t>(counts[i] / 4, 1));
-    shares.push_back({first, static_cast<std::uint32_t>(counts[i]), static_cast<std::uint32_t>(transit)});
+    const std::uint32_t transit =
+        transit_slots(counts[i], fetches[i].records, fetches[i].inflight_bytes / slot_bytes);
+    shares.push_back({first, static_cast<std::uint32_t>(counts[i]), transit});
     first += shares.back().slots;
   }
   return shares;

@@ -193,6 +193,18 @@ std::string virtual_duration(const std::string& bandwidth_limit) {
   return std::to_string(device->now().count()) + " ns";
 }
 
+// Hits of a job in which nothing depends on when reads end, with more visits than it takes to pin records.
+std::string hits_under(const std::string& policy) {
+  const auto engine = open_engine(model(), {{"stages.fetch.policy", policy},
+                                            {"stages.predict.method", "none"},
+                                            {"steps.in_flight", "1"},
+                                            {"memory.experts", "50%"}});
+  if (engine == nullptr) return "";
+  std::vector<Request> all = requests();
+  for (Request& request : all) request.max_tokens = 40;
+  return std::to_string(metric(run_job(*engine, std::move(all)), "fetch", "hits_total"));
+}
+
 }  // namespace
 
 std::vector<Experiment> read_experiments() {
@@ -219,6 +231,7 @@ std::vector<Experiment> read_experiments() {
          EXPECT_TRUE(reads.next().is_ok());
          return std::to_string(reads.plan().offsets_started().size()) + " reads of the system";
        }},
+      {"fetch.policy", "probability", "pinned", hits_under},
       {"fetch.hints", "true", "false",
        [](const std::string& value) {
          return job_metric("fetch.hints", value, "fetch", "hint_reads_total");

@@ -1,0 +1,48 @@
+// What `fetch` counts: declared once, bumped by the stage.
+#pragma once
+
+#include <colibri/stage.hpp>
+
+namespace colibri {
+
+inline constexpr MetricInfo kFetchMetrics[] = {
+    {"demands_total", "records demanded: distinct experts over all visits"},
+    {"hits_total", "demands whose record was resident, or read ahead and landed"},
+    {"reads_total", "records read"},
+    {"bytes_read_total", "bytes of the records read"},
+    {"distinct_bytes_total", "bytes of the distinct records read for each visit, summed over visits"},
+    {"failed_reads_total", "records that could not be read, or not before the deadline"},
+    {"hint_reads_total", "records read ahead"},
+    {"useful_hints_total", "records read ahead that had landed when they were demanded"},
+    {"late_hints_total", "records read ahead that were still in flight when they were demanded"},
+    {"wasted_hint_bytes_total", "bytes read ahead and never demanded"},
+    {"slots", "slots of the stage"},
+    {"resident_records", "records resident at the end"},
+    {"peak_pending_demands", "most demands that waited for a slot at a time"},
+};
+
+struct FetchCounters {
+  Counter *demands = nullptr, *hits = nullptr;
+  Counter *reads = nullptr, *bytes_read = nullptr, *distinct_bytes = nullptr, *failed_reads = nullptr;
+  Counter *hint_reads = nullptr, *useful_hints = nullptr, *late_hints = nullptr;
+  Counter* wasted_hint_bytes = nullptr;
+  Counter *slots = nullptr, *resident = nullptr, *peak_pending = nullptr;
+
+  void declare(StageContext& context) {
+    demands = context.counter("demands_total");
+    hits = context.counter("hits_total");
+    reads = context.counter("reads_total");
+    bytes_read = context.counter("bytes_read_total");
+    distinct_bytes = context.counter("distinct_bytes_total");
+    failed_reads = context.counter("failed_reads_total");
+    hint_reads = context.counter("hint_reads_total");
+    useful_hints = context.counter("useful_hints_total");
+    late_hints = context.counter("late_hints_total");
+    wasted_hint_bytes = context.counter("wasted_hint_bytes_total");
+    slots = context.counter("slots");
+    resident = context.counter("resident_records");
+    peak_pending = context.counter("peak_pending_demands");
+  }
+};
+
+}  // namespace colibri

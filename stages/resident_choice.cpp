@@ -1,0 +1,104 @@
+#include "stages/resident_choice.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace colibri {
+namespace {
+
+// A record must be likelier than a chosen one by this factor to take its place: equal records never swap.
+constexpr double kReplaceFactor = 1.05;
+
+}  // namespace
+
+std::optional<ResidentPolicy> find_resident_policy(std::string_view name) noexcept {
+  if (name == "probability") return ResidentPolicy::probability;
+  if (name == "pinned") return ResidentPolicy::pinned;
+  return std::nullopt;
+}
+
+ResidentChoice::ResidentChoice(std::uint32_t layers, std::uint32_t experts, std::uint32_t owned,
+                               std::uint32_t places, std::uint32_t steps, ResidentPolicy policy)
+    : experts_(experts),
+      policy_(policy),
+      usage_(layers, experts),
+      seen_visits_(layers),
+      quota_(layers),
+      kept_(layers),
+      chosen_(std::size_t{layers} * experts),
+      visits_(steps) {
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    quota_[layer] = std::min(owned, places / layers + (layer < places % layers ? 1 : 0));
+    kept_[layer].reserve(owned);
+  }
+  for (OpenVisit& visit : visits_) visit.records.reserve(owned);
+  candidates_.reserve(owned);
+  dropped_.reserve(owned);
+}
+
+void ResidentChoice::begin_visit(std::uint32_t step, std::uint32_t layer) {
+  assert(!visits_[step].open);
+  visits_[step].open = true;
+  visits_[step].layer = layer;
+  visits_[step].records.clear();
+  usage_.begin_visit(layer);
+}
+
+void ResidentChoice::demanded(std::uint32_t step, std::uint32_t record) {
+  assert(visits_[step].open && record / experts_ == visits_[step].layer);
+  visits_[step].records.push_back(record);
+  usage_.used(record);
+}
+
+void ResidentChoice::end_visit(std::uint32_t step) {
+  OpenVisit& visit = visits_[step];
+  visit.open = false;
+  dropped_.clear();
+  candidates_.clear();
+  for (const std::uint32_t record : visit.records) {
+    if (!chosen(record)) candidates_.push_back(record);
+  }
+  std::sort(candidates_.begin(), candidates_.end(),
+            [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
+  for (const std::uint32_t record : candidates_) {
+    if (!choose(record)) break;
+  }
+  std::uint32_t& seen = seen_visits_[visit.layer];
+  seen = std::min(seen + 1, kPinningVisits);
+}
+
+void ResidentChoice::offer(std::uint32_t record) {
+  dropped_.clear();
+  if (!chosen(record)) choose(record);
+}
+
+bool ResidentChoice::choose(std::uint32_t record) {
+  const std::uint32_t layer = record / experts_;
+  std::vector<std::uint32_t>& kept = kept_[layer];
+  if (kept.size() >= quota_[layer]) {
+    if (kept.empty() || !may_replace(layer)) return false;
+    const std::uint32_t worst = *std::max_element(
+        kept.begin(), kept.end(), [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
+    if (usage_.uses(record) <= kReplaceFactor * usage_.uses(worst)) return false;
+    remove(worst);
+    dropped_.push_back(worst);
+  }
+  kept.push_back(record);
+  chosen_[record] = 1;
+  return true;
+}
+
+bool ResidentChoice::may_replace(std::uint32_t layer) const noexcept {
+  return policy_ == ResidentPolicy::probability || seen_visits_[layer] < kPinningVisits;
+}
+
+void ResidentChoice::forget(std::uint32_t record) {
+  if (chosen(record)) remove(record);
+}
+
+void ResidentChoice::remove(std::uint32_t record) noexcept {
+  std::erase(kept_[record / experts_], record);
+  chosen_[record] = 0;
+}
+
+}  // namespace colibri
