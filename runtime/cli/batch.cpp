@@ -65,6 +65,8 @@ class Batch {
   Status open_files(const Container& container);
   Status open_results(const Container& container);
   Status open_source();
+  // Every stage has started: from here on files of earlier jobs may go.
+  Status begin_files();
   void describe_start();
   void show_progress(const RunReport& report);
   ExitStatus finish(const RunReport& report);
@@ -116,7 +118,6 @@ Status Batch::open() {
                                                 {"the requests", arguments_.input},
                                                 {"the journal of the results", journal}},
                                                [this](const Container& c) { return open_files(c); }));
-  if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
   ResultWriter::TokenText token_text;
   if (const Tokenizer* tokenizer = session_->engine().tokenizer()) {
     token_text = [tokenizer](std::int32_t token) { return tokenizer->decode(std::span(&token, 1), false); };
@@ -124,9 +125,7 @@ Status Batch::open() {
   ResultOutput& output = file_ != nullptr ? static_cast<ResultOutput&>(*file_) : *stream_;
   sink_ = std::make_unique<JsonlSink>(output, ResultWriter(std::move(token_text)));
   COLIBRI_RETURN_IF_ERROR(open_source());
-  if (!arguments_.trace_routing.empty()) {
-    COLIBRI_ASSIGN_OR_RETURN(routing_, RoutingTrace::create(arguments_.trace_routing, session_->engine()));
-  }
+  if (!arguments_.trace_routing.empty()) routing_ = std::make_unique<RoutingTrace>(arguments_.trace_routing);
   describe_start();
   return {};
 }
@@ -170,6 +169,11 @@ Status Batch::open_source() {
   return {};
 }
 
+Status Batch::begin_files() {
+  if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
+  return routing_ != nullptr ? routing_->begin(session_->engine()) : Status();
+}
+
 void Batch::describe_start() {
   if (file_ != nullptr && !file_->note().empty()) context_.console.info(file_->note());
   if (arguments_.resume && file_->completed().size() > 0) {
@@ -201,6 +205,7 @@ ExitStatus Batch::run() {
   job.source = source_.get();
   job.sink = sink_.get();
   job.trace = routing_.get();
+  job.started = [this] { return begin_files(); };
   job.stopping = [this] { return signals_->received() != 0; };
   job.progress = [this](const RunReport& report) { show_progress(report); };
   const auto report = session_->engine().run(job);

@@ -25,25 +25,23 @@ void append_field(std::string& out, std::string_view name, std::uint64_t value) 
 
 }  // namespace
 
-Result<std::unique_ptr<RoutingTrace>> RoutingTrace::create(const std::string& path, const Engine& engine) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) {
-    return Status(ErrorCode::io, "cannot create the routing trace: " + path + ": " + std::strerror(errno));
+Status RoutingTrace::begin(const Engine& engine) {
+  file_.reset(std::fopen(path_.c_str(), "w"));
+  if (file_ == nullptr) {
+    return {ErrorCode::io, "cannot create the routing trace: " + path_ + ": " + std::strerror(errno)};
   }
-  std::unique_ptr<RoutingTrace> trace(new RoutingTrace(path, file));
   const ModelSpec& spec = engine.spec();
-  std::string& line = trace->line_;
-  line = "{";
-  append_field(line, "colibri_routing_trace", 1);
-  append_field(line, "layers", spec.num_layers());
-  append_field(line, "experts", spec.num_experts);
-  append_field(line, "experts_per_token", spec.num_experts_per_token);
-  append_field(line, "record_bytes", engine.container().layout().record_bytes);
-  append_field(line, "slots", engine.plan().slots);
-  append_field(line, "transit", engine.plan().transit);
-  append_field(line, "transit_limit", engine.plan().transit_limit);
-  trace->write_line();
-  return trace;
+  line_ = "{";
+  append_field(line_, "colibri_routing_trace", 1);
+  append_field(line_, "layers", spec.num_layers());
+  append_field(line_, "experts", spec.num_experts);
+  append_field(line_, "experts_per_token", spec.num_experts_per_token);
+  append_field(line_, "record_bytes", engine.container().layout().record_bytes);
+  append_field(line_, "slots", engine.plan().slots);
+  append_field(line_, "transit", engine.plan().transit);
+  append_field(line_, "transit_limit", engine.plan().transit_limit);
+  write_line();
+  return {};
 }
 
 void RoutingTrace::routing(std::uint64_t step, std::uint64_t visit, const Sequence& sequence,

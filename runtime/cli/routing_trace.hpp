@@ -11,13 +11,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace colibri::cli {
 
 class RoutingTrace final : public TraceRecorder {
  public:
-  static Result<std::unique_ptr<RoutingTrace>> create(const std::string& path, const Engine& engine);
+  explicit RoutingTrace(std::string path) : path_(std::move(path)) {}
 
+  // Makes the file anew and writes the header; called once, before any row.
+  Status begin(const Engine& engine);
   bool wants_values() const override { return false; }
   bool wants_routing() const override { return true; }
   void values(std::string_view, std::uint32_t, const Sequence&, std::uint32_t,
@@ -32,7 +35,6 @@ class RoutingTrace final : public TraceRecorder {
   struct Close {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
-  RoutingTrace(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
   void write_line();
 
   std::string path_;

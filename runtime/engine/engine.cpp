@@ -322,6 +322,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   Pipeline::Options options;
   options.placement = &state.plan.placement;
   options.live = state.parameters.get();
+  options.started = job.started;
   options.stepped = job.stepped;
   options.inject_blocking = job.inject_blocking;
   options.lose_wakes = job.lose_wakes;

@@ -43,6 +43,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, cons
   std::unique_ptr<Pipeline> pipeline(new Pipeline);
   pipeline->stepped_ = options.stepped;
   pipeline->plan_ = options.placement;
+  pipeline->on_started_ = options.started;
   if (options.stepped == nullptr) pipeline->make_placements(*options.placement);
   COLIBRI_RETURN_IF_ERROR(pipeline->make_actors(spec, registry, services, stage_bytes, scratch, options));
   COLIBRI_RETURN_IF_ERROR(pipeline->make_edges(spec, registry, services));
@@ -176,16 +177,23 @@ Status Pipeline::start() {
     // Counted before the call: stop undoes also what a failed start has taken.
     ++started_;
     Status status = start_stage(member);
-    if (status.is_ok() && phase_ == RunPhase::starting) continue;
-    if (!status) abort(std::move(status));
-    wait();
-    stop();
-    return this->status();
+    if (!status || phase_ != RunPhase::starting) return give_up_start(std::move(status));
+  }
+  if (on_started_) {
+    if (Status status = on_started_(); !status) return give_up_start(std::move(status));
   }
   RunPhase starting = RunPhase::starting;
   phase_.compare_exchange_strong(starting, RunPhase::running);
   for (Member& member : members_) member.actor->wake(true);
   return {};
+}
+
+// A status that is ok: something else has aborted already.
+Status Pipeline::give_up_start(Status status) {
+  if (!status) abort(std::move(status));
+  wait();
+  stop();
+  return this->status();
 }
 
 // On the CPUs of its placement: memory that the stage touches comes from near them, and threads that it makes

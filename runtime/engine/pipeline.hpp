@@ -35,6 +35,8 @@ class Pipeline {
     const PlacementPlan* placement = nullptr;  // of this spec; outlives the pipeline
     // Values that may change while the pipeline runs; null: none does.
     const LiveParameters* live = nullptr;
+    // Called between the last start and the first delivery; an error ends the job. Empty: nothing is called.
+    std::function<Status()> started;
     // Not null: everything runs on the thread that calls wait, in this scheduler's order (tests).
     StepScheduler* stepped = nullptr;
     // Tests: asked before each call into a stage; true makes it act as if blocked.
@@ -91,6 +93,7 @@ class Pipeline {
   void share_out_experts(std::uint32_t num_experts);
   Member* find(std::string_view name) noexcept;
   Status start_stage(Member& member);
+  Status give_up_start(Status status);
   bool all_ended() const;
   void actor_ended();
   void wait_idle() noexcept;
@@ -101,6 +104,7 @@ class Pipeline {
   std::vector<std::unique_ptr<Edge>> edges_;
   std::vector<Member> members_;
   StepScheduler* stepped_ = nullptr;
+  std::function<Status()> on_started_;
   std::size_t started_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable all_ended_;

@@ -131,16 +131,22 @@ TEST(Pipelines, ScoreReadsLessThanBatch) {
   EXPECT_LT(read["score.yaml"], read["batch.yaml"] / 2);
 }
 
+// The built-in pipeline with a tap in the edge of waves from `from` to `to`.
+std::string tapped_pipeline(const std::string& from, const std::string& to, const std::string& params) {
+  std::string yaml = read_file(config("batch.yaml"));
+  const std::string edge = "  - {from: " + from + ", to: " + to + "}\n";
+  yaml.replace(yaml.find(edge), edge.size(),
+               "  - {from: " + from + ", to: tap.waves}\n  - {from: tap.waves, to: " + to + "}\n");
+  yaml.insert(yaml.find("  route: {"), "  tap: {kind: tap" + params + "}\n");
+  return yaml;
+}
+
 // A tap and --trace-routing tell the same, and a job with a tap answers what it answers without.
 TEST(Pipelines, ATapTellsWhatTheTraceTells) {
   const TemporaryFolder folder;
-  std::string yaml = read_file(config("batch.yaml"));
-  const std::string edge = "  - {from: route.waves, to: combine.waves}\n";
-  yaml.replace(yaml.find(edge), edge.size(),
-               "  - {from: route.waves, to: tap.waves}\n  - {from: tap.waves, to: combine.waves}\n");
-  yaml.insert(yaml.find("  route: {"),
-              "  tap: {kind: tap, what: routes, layers: \"1,4-5\", file: " + folder.file("tap") + "}\n");
-  write_file(folder.file("tapped.yaml"), yaml);
+  write_file(folder.file("tapped.yaml"),
+             tapped_pipeline("route.waves", "combine.waves",
+                             ", what: routes, layers: \"1,4-5\", file: " + folder.file("tap")));
   const BatchRun tapped(some_requests(), {"--pipeline", folder.file("tapped.yaml"), "--trace-routing",
                                           folder.file("trace"), "--experts-memory", "25%"});
   ASSERT_EQ(tapped.status(), 0) << tapped.err();
@@ -163,11 +169,7 @@ TEST(Pipelines, ATapTellsWhatTheTraceTells) {
 
 TEST(Pipelines, ATapNeverWritesOverOtherFiles) {
   const TemporaryFolder folder;
-  std::string yaml = read_file(config("batch.yaml"));
-  const std::string edge = "  - {from: attend.routed, to: route.waves}\n";
-  yaml.replace(yaml.find(edge), edge.size(),
-               "  - {from: attend.routed, to: tap.waves}\n  - {from: tap.waves, to: route.waves}\n");
-  yaml.insert(yaml.find("  route: {"), "  tap: {kind: tap}\n");
+  const std::string yaml = tapped_pipeline("attend.routed", "route.waves", "");
   write_file(folder.file("p.yaml"), yaml);
   write_file(folder.file("in"), some_requests());
   write_file(folder.file("precious"), "not the work of a tap\n");
@@ -198,6 +200,36 @@ TEST(Pipelines, ATapNeverWritesOverOtherFiles) {
   }
   EXPECT_EQ(read_file(folder.file("in")), some_requests());
   EXPECT_TRUE(read_file(demo_model() + "/experts.bin") == weights);
+}
+
+// A stage that does not start is found when all else is in order; the corrected command then runs as it is.
+TEST(Pipelines, AFailedStartCostsNothing) {
+  const TemporaryFolder folder;
+  write_file(folder.file("in"), some_requests());
+  write_file(folder.file("p.yaml"), tapped_pipeline("attend.routed", "route.waves", ""));
+  const std::string earlier = "{\"earlier\": 1}\n", trace = folder.file("trace");
+  for (const bool overwrites : {false, true}) {
+    const std::string output = folder.file(overwrites ? "earlier" : "new");
+    if (overwrites) write_file(output, earlier);
+    write_file(trace, earlier);
+    const auto run = [&](const std::string& tap) {
+      return run_colibri({"batch", demo_model(), folder.file("in"), "-o", output, "--trace-routing", trace,
+                          "--pipeline", folder.file("p.yaml"), "--set", "stages.tap.file=" + tap});
+    };
+    const RunResult failed = run(folder.file("none/tap"));
+    EXPECT_EQ(failed.status, 1);
+    EXPECT_TRUE(contains(failed.err, "stage tap: cannot create the file of a tap")) << failed.err;
+    EXPECT_EQ(fs::exists(output), overwrites);
+    EXPECT_FALSE(fs::exists(output + ".journal"));
+    EXPECT_EQ(read_file(trace), earlier);
+    if (overwrites) {
+      EXPECT_EQ(read_file(output), earlier);
+    }
+    const RunResult corrected = run(folder.file("tap"));
+    EXPECT_EQ(corrected.status, 0) << corrected.err;
+    EXPECT_EQ(by_index(read_file(output)), BatchRun(some_requests()).results());
+    EXPECT_NE(read_file(trace), earlier);
+  }
 }
 
 TEST(Pipelines, BatchRefusesHiddenStatesAndLeavesNothing) {

@@ -160,6 +160,49 @@ TEST_P(StageFailure, AFailedStartStopsTheStagesBeforeInReverseOrder) {
   expect_usable();
 }
 
+// Job::started comes after all starts and before the first call; a start that fails leaves it out.
+TEST_P(StageFailure, TheHostIsToldWhenAllStagesHaveStarted) {
+  std::atomic<bool> last_start_fails = false;
+  std::size_t starts = 0, starts_seen = 0, calls = 0;
+  std::atomic<bool> early = false, told = false;
+  const std::string last = pipeline_.stages.back().name;
+  const ScopedHooks hooks({.before =
+                               [&](const std::string&, Call) {
+                                 if (!told) early = true;
+                               },
+                           .after_start = [&](const std::string& name) -> Status {
+                             ++starts;
+                             if (!last_start_fails || name != last) return {};
+                             return {ErrorCode::io, "this stage never starts: test; use another"};
+                           }});
+  RepeatedSource source(generate_request(golden_.prompt, 3), 5);
+  CollectingSink sink;
+  Status answer;
+  Job job{.source = &source, .sink = &sink, .started = [&] {
+            ++calls;
+            starts_seen = starts;
+            told = true;
+            return answer;
+          }};
+  ASSERT_TRUE(run(job).is_ok());
+  EXPECT_EQ(calls, 1U);
+  EXPECT_EQ(starts_seen, pipeline_.stages.size());
+  EXPECT_FALSE(early);
+  EXPECT_EQ(sink.results.size(), 5U);
+
+  answer = {ErrorCode::io, "the host cannot begin: test; make room"};
+  RepeatedSource untouched(generate_request(golden_.prompt, 3), 5);
+  job.source = &untouched;
+  EXPECT_EQ(run(job).status().to_string(), "the host cannot begin: test; make room");
+  EXPECT_EQ(untouched.pulled(), 0U);
+
+  last_start_fails = true;
+  EXPECT_FALSE(run(job).is_ok());
+  EXPECT_EQ(calls, 2U);
+  last_start_fails = false;
+  expect_usable();
+}
+
 TEST_P(StageFailure, AKindWhoseStageCannotBeMadeIsNamed) {
   {
     const ScopedHooks hooks({.created = [](const std::string& kind) {

@@ -53,6 +53,9 @@ struct Job {
   HiddenSource* hidden_source = nullptr;
   HiddenSink* hidden_sink = nullptr;
   TraceRecorder* trace = nullptr;  // null: nothing is traced
+  // Called when every stage has started, before anything is delivered, on the thread that runs the job: the
+  // place to touch what an earlier job has left. An error ends the job.
+  std::function<Status()> started;
   // Polled between steps; true finishes what is in the pipeline and leaves the rest unanswered.
   std::function<bool()> stopping;
   // Called about ten times a second with a snapshot, from the thread that runs the job.
