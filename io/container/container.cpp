@@ -49,7 +49,7 @@ class OpenContainer final : public Container {
     return found == by_name_.end() ? nullptr : found->second;
   }
   std::uint64_t dense_bytes() const noexcept override { return dense_.payload_bytes; }
-  Status read_dense(std::span<std::byte> memory) const override;
+  Status read_dense(std::span<std::byte> memory, const std::function<bool()>& stopping) const override;
   std::span<const std::filesystem::path> expert_files() const noexcept override { return expert_files_; }
   ExpertRecord record(std::uint32_t layer, std::uint32_t expert) const noexcept override {
     const std::uint64_t index = std::uint64_t{moe_ordinals_[layer]} * spec_.num_experts + expert;
@@ -82,7 +82,7 @@ class OpenContainer final : public Container {
   std::vector<std::uint32_t> moe_ordinals_;                           // [layers]
 };
 
-Status OpenContainer::read_dense(std::span<std::byte> memory) const {
+Status OpenContainer::read_dense(std::span<std::byte> memory, const std::function<bool()>& stopping) const {
   if (memory.size() != dense_.payload_bytes) {
     return {ErrorCode::internal, "wrong memory for the dense weights, expected " +
                                      std::to_string(dense_.payload_bytes) + " bytes, found " +
@@ -94,6 +94,7 @@ Status OpenContainer::read_dense(std::span<std::byte> memory) const {
     const std::uint64_t end = tensor.offset + tensor.bytes;
     hash.reset();
     while (position < end) {
+      if (stopping && stopping()) return {ErrorCode::cancelled, "reading the dense weights was stopped"};
       const std::uint64_t begin = std::max(position, tensor.offset);
       const std::uint64_t next = std::min(end, begin + kReadPiece);
       // From `position`, not `begin`: the few bytes between two tensors come along.

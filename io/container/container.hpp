@@ -63,8 +63,10 @@ class Container : public std::enable_shared_from_this<Container> {
   virtual std::span<const DenseTensor> dense_tensors() const noexcept = 0;
   virtual const DenseTensor* find(std::string_view name) const noexcept = 0;  // null when absent
   virtual std::uint64_t dense_bytes() const noexcept = 0;                     // payload of model.bin
-  // Reads the dense payload into `memory` (dense_bytes, 64-byte aligned) and checks its checksums.
-  virtual Status read_dense(std::span<std::byte> memory) const = 0;
+  // Reads the dense payload into `memory` (dense_bytes, 64-byte aligned) and checks its checksums. `stopping`
+  // (may be empty) is asked before each read of a few MiB: true ends it with ErrorCode::cancelled.
+  virtual Status read_dense(std::span<std::byte> memory,
+                            const std::function<bool()>& stopping = {}) const = 0;
   virtual std::span<const std::filesystem::path> expert_files() const noexcept = 0;
   virtual ExpertRecord record(std::uint32_t layer, std::uint32_t expert) const noexcept = 0;
   virtual std::uint64_t expert_bytes() const noexcept = 0;      // sum of record lengths

@@ -76,7 +76,7 @@ Status duplicate_error(const std::string& path, const std::vector<std::vector<st
 
 }  // namespace
 
-Result<InputScan> scan_requests(const std::string& path) {
+Result<InputScan> scan_requests(const std::string& path, const std::function<bool()>& stopping) {
   COLIBRI_ASSIGN_OR_RETURN(JsonlReader reader, JsonlReader::open(path));
   if (!reader.is_regular_file()) {
     return Status(
@@ -90,6 +90,8 @@ Result<InputScan> scan_requests(const std::string& path) {
   for (;;) {
     COLIBRI_ASSIGN_OR_RETURN(const JsonlReader::Event event, reader.next(line));
     if (event != JsonlReader::Event::line) break;
+    if (stopping && stopping())
+      return Status(ErrorCode::cancelled, "looking through the requests was stopped");
     ++scan.requests;
     // Sizes keep apart what the same bytes cut into other lines would be.
     const std::uint64_t frame[2] = {line.index, line.text.size()};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -22,7 +23,8 @@ struct InputScan {
 };
 
 // Fails when the file cannot be read, or with all ids that are given twice (the first ten by name).
-Result<InputScan> scan_requests(const std::string& path);
+// `stopping` (may be empty) is asked at each line: true ends it with ErrorCode::cancelled.
+Result<InputScan> scan_requests(const std::string& path, const std::function<bool()>& stopping = {});
 
 // The same check for input that can be read only once: tells an id that came before.
 class IdSet {

@@ -70,11 +70,14 @@ class Batch {
   void describe_start();
   void show_progress(const RunReport& report);
   ExitStatus finish(const RunReport& report);
+  ExitStatus stopped();
+  ExitStatus fail(Status status) const { return context_.fail(std::move(status).at("batch")); }
 
   const BatchArguments& arguments_;
   VerbContext& context_;
   // Input that can be read only once: standard input, a pipe, a device.
   bool streamed_ = false;
+  bool begun_ = false;  // every stage has started
   std::unique_ptr<StopSignals> signals_;
   InputScan scan_;
   std::unique_ptr<EngineSession> session_;
@@ -104,20 +107,22 @@ Status Batch::open() {
   // Signals first: threads made later inherit what is blocked.
   COLIBRI_ASSIGN_OR_RETURN(
       signals_, StopSignals::start([&console = context_.console](int) {
-        console.info("stopping: the step that runs is finished first; a second signal ends at once");
+        console.info("stopping: the step that runs is finished first; a second signal gives it up");
       }));
   // The input is looked at before the model: duplicate ids show at once.
   if (!streamed_) {
-    COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input));
+    COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input, signals_->stopping()));
   }
   const std::string journal = arguments_.output.empty() ? "" : arguments_.output + ".journal";
-  COLIBRI_ASSIGN_OR_RETURN(session_,
-                           EngineSession::open(arguments_.model, arguments_.pipeline, context_,
-                                               {{"the results", arguments_.output, true},
-                                                {"the routing trace", arguments_.trace_routing, true},
-                                                {"the requests", arguments_.input},
-                                                {"the journal of the results", journal}},
-                                               [this](const Container& c) { return open_files(c); }));
+  SessionOptions options;
+  options.files = {{"the results", arguments_.output, true},
+                   {"the routing trace", arguments_.trace_routing, true},
+                   {"the requests", arguments_.input},
+                   {"the journal of the results", journal}};
+  options.before_loading = [this](const Container& container) { return open_files(container); };
+  options.stopping = signals_->stopping();
+  COLIBRI_ASSIGN_OR_RETURN(
+      session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_, std::move(options)));
   ResultWriter::TokenText token_text;
   if (const Tokenizer* tokenizer = session_->engine().tokenizer()) {
     token_text = [tokenizer](std::int32_t token) { return tokenizer->decode(std::span(&token, 1), false); };
@@ -170,6 +175,7 @@ Status Batch::open_source() {
 }
 
 Status Batch::begin_files() {
+  begun_ = true;
   if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
   return routing_ != nullptr ? routing_->begin(session_->engine()) : Status();
 }
@@ -199,40 +205,60 @@ ExitStatus Batch::run() {
     context_.console.error("batch: " + conflict);
     return ExitStatus::wrong_usage;
   }
-  if (Status opened = open(); !opened) return context_.fail(std::move(opened).at("batch"));
+  if (Status opened = open(); !opened) {
+    return signals_ != nullptr && signals_->caused(opened) ? stopped() : fail(std::move(opened));
+  }
   progress_ = std::make_unique<Progress>(context_.console, "batch", ProgressUnit::items);
   Job job;
   job.source = source_.get();
   job.sink = sink_.get();
   job.trace = routing_.get();
   job.started = [this] { return begin_files(); };
-  job.stopping = [this] { return signals_->received() != 0; };
+  job.stopping = signals_->stopping();
   job.progress = [this](const RunReport& report) { show_progress(report); };
-  const auto report = session_->engine().run(job);
+  const auto report = [&] {
+    const CancelOnSignal cancel(*signals_, [this] {
+      context_.console.info("giving up what runs; a third signal waits for nothing");
+      session_->engine().cancel();
+    });
+    return session_->engine().run(job);
+  }();
   progress_->finish();
-  if (!report) return context_.fail(Status(report.status()).at("batch"));
+  if (!report && signals_->caused(report.status())) return stopped();
+  if (!report) return fail(report.status());
   return finish(*report);
 }
 
-ExitStatus Batch::finish(const RunReport& report) {
-  if (Status failure = source_->failure(); !failure) return context_.fail(std::move(failure).at("batch"));
-  if (routing_ != nullptr) {
-    if (Status written = routing_->finish(); !written) return context_.fail(std::move(written).at("batch"));
-  }
-  const bool stopped = signals_->received() != 0;
-  if (file_ != nullptr) {
-    if (Status done = stopped ? file_->flush() : file_->finish(arguments_.in_order); !done) {
-      return context_.fail(std::move(done).at("batch"));
-    }
-  }
-  if (!context_.console.quiet()) context_.console.write_report(report.to_table());
-  if (Status written = session_->write_profile(report); !written)
-    return context_.fail(std::move(written).at("batch"));
-  if (stopped) {
-    context_.console.info("stopped by a signal: results so far are kept" +
-                          std::string(file_ != nullptr ? "; the same command with --resume goes on" : ""));
+// A signal has ended the job before its end: what there is of its files is made safe.
+ExitStatus Batch::stopped() {
+  if (!begun_) {
+    context_.console.info("stopped by a signal before the job began");
     return exit_status_of_signal(signals_->received());
   }
+  if (routing_ != nullptr) {
+    if (Status written = routing_->finish(); !written) return fail(std::move(written));
+  }
+  if (file_ != nullptr) {
+    if (Status kept = file_->flush(); !kept) return fail(std::move(kept));
+  }
+  context_.console.info("stopped by a signal: results so far are kept" +
+                        std::string(file_ != nullptr ? "; the same command with --resume goes on" : ""));
+  return exit_status_of_signal(signals_->received());
+}
+
+ExitStatus Batch::finish(const RunReport& report) {
+  if (Status failure = source_->failure(); !failure) return fail(std::move(failure));
+  const bool stopped = signals_->received() != 0;
+  if (stopped && !begun_) return this->stopped();
+  if (routing_ != nullptr) {
+    if (Status written = routing_->finish(); !written) return fail(std::move(written));
+  }
+  if (!stopped && file_ != nullptr) {
+    if (Status done = file_->finish(arguments_.in_order); !done) return fail(std::move(done));
+  }
+  if (!context_.console.quiet()) context_.console.write_report(report.to_table());
+  if (Status written = session_->write_profile(report); !written) return fail(std::move(written));
+  if (stopped) return this->stopped();
   if (source_->requests() == 0 && (file_ == nullptr || file_->completed().size() == 0)) {
     context_.console.warning("batch: the input holds no requests: " + arguments_.input +
                              "; there are no results");

@@ -59,30 +59,30 @@ Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry
 
 Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model,
                                                            const PipelineFlags& flags, VerbContext& context,
-                                                           std::vector<JobFile> files, Check before_loading) {
+                                                           SessionOptions options) {
   COLIBRI_ASSIGN_OR_RETURN(PipelineSpec pipeline, checked_pipeline(flags, builtin_registry(), context));
   if (takes_hidden_states(pipeline)) {
     return Status(ErrorCode::invalid_input, "this pipeline takes hidden states, not requests: " + flags.file +
                                                 "; run it with: colibri run " + flags.file +
                                                 " --input FILE --output FILE");
   }
-  files.push_back({"the pipeline", flags.file});
-  return open(model, std::move(pipeline), context, std::move(files), std::move(before_loading));
+  options.files.push_back({"the pipeline", flags.file});
+  return open(model, std::move(pipeline), context, std::move(options));
 }
 
 Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model, PipelineSpec pipeline,
-                                                           VerbContext& context, std::vector<JobFile> files,
-                                                           Check before_loading) {
+                                                           VerbContext& context, SessionOptions added) {
   COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, choose_kernels());
   std::unique_ptr<EngineSession> session(new EngineSession);
   session->profile_output_ = pipeline.profile.output;
-  files.push_back({"the profile", session->profile_output_, true});
-  add_files_of_stages(pipeline, files);
-  COLIBRI_RETURN_IF_ERROR(check_job_files(model, files));
+  added.files.push_back({"the profile", session->profile_output_, true});
+  add_files_of_stages(pipeline, added.files);
+  COLIBRI_RETURN_IF_ERROR(check_job_files(model, added.files));
   if (!session->profile_output_.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(session->profile_output_));
   EngineOptions options;
   options.kernels = kernels->name;
-  options.before_loading = std::move(before_loading);
+  options.before_loading = std::move(added.before_loading);
+  options.stopping = std::move(added.stopping);
   options.log = [&console = context.console](const std::string& line) { console.info(line); };
   COLIBRI_ASSIGN_OR_RETURN(session->engine_, Engine::open(model, std::move(pipeline), std::move(options)));
   session->threads_ = std::make_unique<Threads>(1 + session->engine_->worker_slots());

@@ -16,21 +16,24 @@
 
 namespace colibri::cli {
 
+// What a verb adds to the opening of an engine.
+struct SessionOptions {
+  // Files of the verb; the profile and those that stages write are added to them, and all are checked against
+  // each other (job_files.hpp).
+  std::vector<JobFile> files = {};
+  // Asked before weights are read: what else the verb has to refuse.
+  std::function<Status(const Container&)> before_loading = {};
+  std::function<bool()> stopping = {};  // as EngineOptions::stopping
+};
+
 class EngineSession {
  public:
-  // Asked before weights are read: what else the verb has to refuse.
-  using Check = std::function<Status(const Container&)>;
-
-  // Reports every problem of the pipeline on the console; the status then only says how many. `files` are
-  // those of the verb; the profile and those that stages write are added to them, and all are checked against
-  // each other (job_files.hpp).
+  // Reports every problem of the pipeline on the console; the status then only says how many.
   static Result<std::unique_ptr<EngineSession>> open(const std::string& model, const PipelineFlags& flags,
-                                                     VerbContext& context, std::vector<JobFile> files = {},
-                                                     Check before_loading = {});
+                                                     VerbContext& context, SessionOptions options = {});
   // The same for a pipeline that was read and checked already.
   static Result<std::unique_ptr<EngineSession>> open(const std::string& model, PipelineSpec pipeline,
-                                                     VerbContext& context, std::vector<JobFile> files = {},
-                                                     Check before_loading = {});
+                                                     VerbContext& context, SessionOptions options = {});
   ~EngineSession();
 
   Engine& engine() noexcept { return *engine_; }

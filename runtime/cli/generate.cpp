@@ -32,7 +32,9 @@ struct GenerateArguments {
 ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context) {
   auto signals = StopSignals::start();
   if (!signals) return context.fail(signals.status());
-  auto session = EngineSession::open(arguments.model, arguments.pipeline, context);
+  auto session =
+      EngineSession::open(arguments.model, arguments.pipeline, context, {.stopping = (*signals)->stopping()});
+  if (!session && (*signals)->caused(session.status())) return exit_status_of_signal((*signals)->received());
   if (!session) return context.fail(Status(session.status()).at("generate"));
   Engine& engine = (*session)->engine();
   if (engine.tokenizer() == nullptr) {
@@ -68,7 +70,14 @@ ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context
   options.stopping = [&] { return (*signals)->received() != 0 || reader_gone; };
   std::vector<Request> requests;
   requests.push_back(std::move(request));
-  auto run = run_requests(engine, std::move(requests), options);
+  auto run = [&] {
+    const CancelOnSignal cancel(**signals, [&engine] { engine.cancel(); });
+    return run_requests(engine, std::move(requests), options);
+  }();
+  if (!run && (*signals)->caused(run.status())) {
+    context.console.print("\n");
+    return exit_status_of_signal((*signals)->received());
+  }
   if (!run) return context.fail(Status(run.status()).at("generate"));
   if (reader_gone) return context.fail(std::move(written).at("generate"));
   context.console.print("\n");

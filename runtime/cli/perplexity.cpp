@@ -52,7 +52,9 @@ ExitStatus run_perplexity(const PerplexityArguments& arguments, VerbContext& con
   if (!signals) return fail(signals.status());
   auto text = read_text_file(arguments.file, kMaxTextBytes);
   if (!text) return fail(text.status());
-  auto session = EngineSession::open(arguments.model, arguments.pipeline, context);
+  auto session =
+      EngineSession::open(arguments.model, arguments.pipeline, context, {.stopping = (*signals)->stopping()});
+  if (!session && (*signals)->caused(session.status())) return exit_status_of_signal((*signals)->received());
   if (!session) return fail(session.status());
   Engine& engine = (*session)->engine();
   if (engine.tokenizer() == nullptr) {
@@ -71,9 +73,11 @@ ExitStatus run_perplexity(const PerplexityArguments& arguments, VerbContext& con
     return fail(Status(ErrorCode::invalid_input,
                        "nothing to score: the text has fewer than two tokens: " + arguments.file));
   const std::size_t windows = requests.size();
-  auto run = run_requests(engine, std::move(requests),
-                          {.stopping = [&signals] { return (*signals)->received() != 0; }});
-  if (!run) return fail(run.status());
+  auto run = [&] {
+    const CancelOnSignal cancel(**signals, [&engine] { engine.cancel(); });
+    return run_requests(engine, std::move(requests), {.stopping = (*signals)->stopping()});
+  }();
+  if (!run && !(*signals)->caused(run.status())) return fail(run.status());
   if (const int signal = (*signals)->received(); signal != 0) return exit_status_of_signal(signal);
   double sum = 0;
   std::uint64_t scored = 0;

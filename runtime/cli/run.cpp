@@ -29,6 +29,7 @@ class Run {
 
  private:
   Status open(PipelineSpec pipeline);
+  ExitStatus stopped() const;
   ExitStatus finish(const RunReport& report);
   ExitStatus fail(Status status) const { return context_.fail(std::move(status).at("run")); }
 
@@ -65,25 +66,25 @@ Status Run::open(PipelineSpec pipeline) {
   // Signals first: threads made later inherit what is blocked.
   COLIBRI_ASSIGN_OR_RETURN(
       signals_, StopSignals::start([&console = context_.console](int) {
-        console.info("stopping: the steps that run are finished first; a second signal ends at once");
+        console.info("stopping: the steps that run are finished first; a second signal gives them up");
       }));
   COLIBRI_ASSIGN_OR_RETURN(source_, HiddenFileSource::open(arguments_.input));
   const std::string partial = SafetensorsOutput::temporary_name(arguments_.output);
   const std::string model = model_path(pipeline);
-  COLIBRI_ASSIGN_OR_RETURN(
-      session_, EngineSession::open(model, std::move(pipeline), context_,
-                                    {{"the output", arguments_.output, true},
-                                     {"the unfinished output", partial, true},
-                                     {"the input", arguments_.input},
-                                     {"the pipeline", arguments_.pipeline.file}},
-                                    [this](const Container& container) -> Status {
-                                      COLIBRI_RETURN_IF_ERROR(source_->check(container.spec()));
-                                      COLIBRI_RETURN_IF_ERROR(check_replaceable(arguments_.output));
-                                      COLIBRI_ASSIGN_OR_RETURN(
-                                          output_,
-                                          SafetensorsOutput::create(arguments_.output, source_->outputs()));
-                                      return {};
-                                    }));
+  SessionOptions options;
+  options.files = {{"the output", arguments_.output, true},
+                   {"the unfinished output", partial, true},
+                   {"the input", arguments_.input},
+                   {"the pipeline", arguments_.pipeline.file}};
+  options.before_loading = [this](const Container& container) -> Status {
+    COLIBRI_RETURN_IF_ERROR(source_->check(container.spec()));
+    COLIBRI_RETURN_IF_ERROR(check_replaceable(arguments_.output));
+    COLIBRI_ASSIGN_OR_RETURN(output_, SafetensorsOutput::create(arguments_.output, source_->outputs()));
+    return {};
+  };
+  options.stopping = signals_->stopping();
+  COLIBRI_ASSIGN_OR_RETURN(session_,
+                           EngineSession::open(model, std::move(pipeline), context_, std::move(options)));
   sink_ = std::make_unique<HiddenFileSink>(*output_);
   return {};
 }
@@ -102,24 +103,35 @@ ExitStatus Run::run() {
                            " has no `model`; add it, or use --model");
     return ExitStatus::wrong_usage;
   }
-  if (Status opened = open(std::move(pipeline).value()); !opened) return fail(std::move(opened));
+  if (Status opened = open(std::move(pipeline).value()); !opened) {
+    return signals_ != nullptr && signals_->caused(opened) ? stopped() : fail(std::move(opened));
+  }
   Progress progress(context_.console, "run", ProgressUnit::items);
   Job job;
   job.hidden_source = source_.get();
   job.hidden_sink = sink_.get();
-  job.stopping = [this] { return signals_->received() != 0; };
+  job.stopping = signals_->stopping();
   job.progress = [&](const RunReport&) { progress.update(sink_->written(), source_->rows(), "rows"); };
-  const auto report = session_->engine().run(job);
+  const auto report = [&] {
+    const CancelOnSignal cancel(*signals_, [this] {
+      context_.console.info("giving up what runs; a third signal waits for nothing");
+      session_->engine().cancel();
+    });
+    return session_->engine().run(job);
+  }();
   progress.finish();
+  if (!report && signals_->caused(report.status())) return stopped();
   if (!report) return fail(report.status());
   return finish(*report);
 }
 
+ExitStatus Run::stopped() const {
+  context_.console.info("stopped by a signal: " + arguments_.output + " is not written");
+  return exit_status_of_signal(signals_->received());
+}
+
 ExitStatus Run::finish(const RunReport& report) {
-  if (const int signal = signals_->received(); signal != 0 && sink_->written() < source_->rows()) {
-    context_.console.info("stopped by a signal: " + arguments_.output + " is not written");
-    return exit_status_of_signal(signal);
-  }
+  if (signals_->received() != 0 && sink_->written() < source_->rows()) return stopped();
   if (sink_->written() != source_->rows()) {
     return fail(Status(ErrorCode::internal, "rows without a result: " + std::to_string(source_->rows()) +
                                                 " given, " + std::to_string(sink_->written()) +

@@ -69,7 +69,21 @@ StopSignals::~StopSignals() {
   ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
+void StopSignals::on_second(std::function<void()> cancel) {
+  const std::lock_guard lock(mutex_);
+  cancel_ = std::move(cancel);
+}
+
+// False when there is nothing to cancel.
+bool StopSignals::cancel() {
+  const std::lock_guard lock(mutex_);
+  if (!cancel_) return false;
+  cancel_();
+  return true;
+}
+
 void StopSignals::wait_for_signals() {
+  int seen = 0;
   pollfd sources[2] = {{signals_, POLLIN, 0}, {wake_, POLLIN, 0}};
   for (;;) {
     if (::poll(sources, 2, -1) < 0) {
@@ -80,10 +94,11 @@ void StopSignals::wait_for_signals() {
     signalfd_siginfo info{};
     if (::read(signals_, &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) continue;
     const int signal = static_cast<int>(info.ssi_signo);
-    int none = 0;
-    if (!received_.compare_exchange_strong(none, signal, std::memory_order_acq_rel)) {
+    if (++seen > 1) {
+      if (seen == 2 && cancel()) continue;
       ::_exit(kSignalStatusBase + signal);
     }
+    received_.store(signal, std::memory_order_release);
     if (on_stop_) on_stop_(signal);
   }
 }

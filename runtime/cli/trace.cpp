@@ -102,10 +102,10 @@ Result<std::vector<std::int32_t>> read_tokens(const std::string& path) {
 ExitStatus run_trace(const TraceArguments& arguments, VerbContext& context) {
   auto tokens = read_tokens(arguments.tokens_file);
   if (!tokens) return context.fail(Status(tokens.status()).at("trace"));
-  auto session =
-      EngineSession::open(arguments.model, arguments.pipeline, context,
-                          {{"the trace", arguments.output, true}, {"the tokens", arguments.tokens_file}},
-                          [&](const Container&) { return check_writable(arguments.output); });
+  SessionOptions options;
+  options.files = {{"the trace", arguments.output, true}, {"the tokens", arguments.tokens_file}};
+  options.before_loading = [&](const Container&) { return check_writable(arguments.output); };
+  auto session = EngineSession::open(arguments.model, arguments.pipeline, context, std::move(options));
   if (!session) return context.fail(Status(session.status()).at("trace"));
   Request request;
   request.id = "trace";

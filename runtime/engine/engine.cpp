@@ -98,6 +98,7 @@ struct Engine::State {
   }
   void cancel();
   void cancel_locked();  // the caller holds the mutex
+  bool was_cancelled();
   void close();
   Status begin_job();
   void end_job();
@@ -162,6 +163,11 @@ struct Engine::State::Registration {
 void Engine::State::cancel() {
   const std::lock_guard lock(mutex);
   cancel_locked();
+}
+
+bool Engine::State::was_cancelled() {
+  const std::lock_guard lock(mutex);
+  return cancelled;
 }
 
 void Engine::State::cancel_locked() {
@@ -247,7 +253,8 @@ Status Engine::State::open(const std::filesystem::path& model) {
                            plan_memory(*container, pipeline, *registry, machine, resident_bytes(), workload));
   if (options.before_loading) COLIBRI_RETURN_IF_ERROR(options.before_loading(*container));
   COLIBRI_RETURN_IF_ERROR(allocate());
-  COLIBRI_RETURN_IF_ERROR(container->read_dense(static_pool.bytes().first(container->dense_bytes())));
+  COLIBRI_RETURN_IF_ERROR(
+      container->read_dense(static_pool.bytes().first(container->dense_bytes()), options.stopping));
   COLIBRI_ASSIGN_OR_RETURN(dense, bind_dense_weights(*container, static_pool.data()));
   if (!plan.placement.note.empty()) log(plan.placement.note);
   for (const std::filesystem::path& file : container->expert_files()) {
@@ -323,6 +330,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   options.placement = &state.plan.placement;
   options.live = state.parameters.get();
   options.started = job.started;
+  options.stopping = job.stopping;
   options.stepped = job.stepped;
   options.inject_blocking = job.inject_blocking;
   options.lose_wakes = job.lose_wakes;
@@ -343,7 +351,12 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   auto elapsed = [begin] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  COLIBRI_RETURN_IF_ERROR(pipeline->start());
+  if (Status started = pipeline->start(); !started) {
+    // Stopped and not cancelled: the host asked for what it got.
+    const bool stopped = started.code() == ErrorCode::cancelled && job.stopping && job.stopping();
+    if (!stopped || state.was_cancelled()) return started;
+    return state.report(*pipeline, elapsed());
+  }
   if (job.progress && job.stepped == nullptr) {
     while (!pipeline->wait_for(kProgressPeriod)) job.progress(state.report(*pipeline, elapsed()));
   }

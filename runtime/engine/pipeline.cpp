@@ -44,6 +44,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, cons
   pipeline->stepped_ = options.stepped;
   pipeline->plan_ = options.placement;
   pipeline->on_started_ = options.started;
+  pipeline->stopping_ = options.stopping;
   if (options.stepped == nullptr) pipeline->make_placements(*options.placement);
   COLIBRI_RETURN_IF_ERROR(pipeline->make_actors(spec, registry, services, stage_bytes, scratch, options));
   COLIBRI_RETURN_IF_ERROR(pipeline->make_edges(spec, registry, services));
@@ -174,11 +175,13 @@ Pipeline::Member* Pipeline::find(std::string_view name) noexcept {
 
 Status Pipeline::start() {
   for (Member& member : members_) {
+    if (Status status = go_on_starting(); !status) return give_up_start(std::move(status));
     // Counted before the call: stop undoes also what a failed start has taken.
     ++started_;
     Status status = start_stage(member);
     if (!status || phase_ != RunPhase::starting) return give_up_start(std::move(status));
   }
+  if (Status status = go_on_starting(); !status) return give_up_start(std::move(status));
   if (on_started_) {
     if (Status status = on_started_(); !status) return give_up_start(std::move(status));
   }
@@ -186,6 +189,12 @@ Status Pipeline::start() {
   phase_.compare_exchange_strong(starting, RunPhase::running);
   for (Member& member : members_) member.actor->wake(true);
   return {};
+}
+
+Status Pipeline::go_on_starting() const {
+  return stopping_ && stopping_()
+             ? Status(ErrorCode::cancelled, "the job was stopped while its stages started")
+             : Status();
 }
 
 // A status that is ok: something else has aborted already.

@@ -37,6 +37,8 @@ class Pipeline {
     const LiveParameters* live = nullptr;
     // Called between the last start and the first delivery; an error ends the job. Empty: nothing is called.
     std::function<Status()> started;
+    // Asked before each start of a stage and after the last: true ends the job with ErrorCode::cancelled.
+    std::function<bool()> stopping;
     // Not null: everything runs on the thread that calls wait, in this scheduler's order (tests).
     StepScheduler* stepped = nullptr;
     // Tests: asked before each call into a stage; true makes it act as if blocked.
@@ -92,6 +94,7 @@ class Pipeline {
   Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
   void share_out_experts(std::uint32_t num_experts);
   Member* find(std::string_view name) noexcept;
+  Status go_on_starting() const;
   Status start_stage(Member& member);
   Status give_up_start(Status status);
   bool all_ended() const;
@@ -105,6 +108,7 @@ class Pipeline {
   std::vector<Member> members_;
   StepScheduler* stepped_ = nullptr;
   std::function<Status()> on_started_;
+  std::function<bool()> stopping_;
   std::size_t started_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable all_ended_;

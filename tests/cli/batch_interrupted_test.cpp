@@ -1,6 +1,8 @@
 // colibri batch, ended in the middle: signals, kills, full disks and readers that go away. Whatever
 // happens, --resume completes the job, and its results are those of a run that nothing disturbed.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/text/unique_descriptor.hpp"
 #include "tests/cli/demo_model.hpp"
 
 namespace colibri::test {
@@ -21,6 +24,23 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr int kKills = 20;
+constexpr int kPipeBytes = 4096;  // the least that a pipe may hold
+
+// Signals are blocked from then on and read by a thread; before, the first one would end the program.
+void wait_until_signals_are_watched(const RunningProgram& program) {
+  const std::string status = "/proc/" + std::to_string(program.pid()) + "/status";
+  for (; !program.ended(); std::this_thread::sleep_for(milliseconds{1})) {
+    const std::string text = read_file(status);
+    const std::size_t at = text.find("SigBlk:");
+    if (at == std::string::npos) continue;
+    if ((std::stoull(text.substr(at + 7), nullptr, 16) & (1ULL << (SIGINT - 1))) != 0) return;
+  }
+}
+
+int pipe_level(int descriptor) {
+  int bytes = 0;
+  return ::ioctl(descriptor, FIONREAD, &bytes) == 0 ? bytes : 0;
+}
 
 // Requests of very different lengths, so that results come one by one all the time.
 std::string job_input() {
@@ -103,6 +123,68 @@ TEST_F(Interrupted, BySignalsWhileItWaitsForInput) {
   std::this_thread::sleep_for(milliseconds{300});
   program.send(SIGTERM);
   EXPECT_EQ(program.wait().status, 128 + SIGTERM);
+}
+
+// The results go to a pipe, and weights are read when it has a reader: the signal comes before that.
+TEST_F(Interrupted, BySignalsBeforeWeightsAreRead) {
+  const std::string pipe = folder_.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  RunningProgram program({kColibriProgram, "batch", demo_model(), input_, "-o", pipe}, {});
+  wait_until_signals_are_watched(program);
+  program.send(SIGINT);
+  ASSERT_TRUE(program.wait_for_err("stopping"));
+  const UniqueDescriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  const RunResult run = program.wait();
+  EXPECT_EQ(run.status, 128 + SIGINT);
+  EXPECT_TRUE(contains(run.err, "before the job began")) << run.err;
+  EXPECT_FALSE(contains(run.err, "tokens/s")) << "there is nothing to report: " << run.err;
+}
+
+// A step that takes minutes; the routing trace shows that it runs.
+TEST_F(Interrupted, ByASecondSignalWhichGivesUpTheStep) {
+  std::vector<Json> lines;
+  for (int i = 0; i < 40; ++i) {
+    std::vector<int> tokens(2000);
+    for (std::size_t k = 0; k < tokens.size(); ++k) tokens[k] = 300 + static_cast<int>((k * 7 + i) % 3000);
+    lines.push_back({{"id", std::to_string(i)}, {"tokens", tokens}});
+  }
+  write_file(input_, jsonl(lines));
+  const std::string trace = folder_.file("trace");
+  RunningProgram program(
+      command({"--trace-routing", trace, "--task", "score", "--set", "steps.max_rows=32768"}),
+      {.environment = {{"COLIBRI_KERNELS", "scalar"}}});
+  while (!(fs::exists(trace) && fs::file_size(trace) > 0) && !program.ended())
+    std::this_thread::sleep_for(milliseconds{5});
+  program.send(SIGTERM);
+  ASSERT_TRUE(program.wait_for_err("stopping")) << program.err_so_far();
+  ASSERT_FALSE(program.ended());
+  program.send(SIGINT);
+  const RunResult run = program.wait();
+  EXPECT_EQ(run.status, 128 + SIGTERM) << run.err;
+  EXPECT_TRUE(contains(run.err, "--resume")) << run.err;
+  EXPECT_FALSE(contains(run.err, "tokens/s")) << "the step was not finished: " << run.err;
+  EXPECT_EQ(lines_there(), 0U);
+  EXPECT_TRUE(fs::exists(output_ + ".journal"));
+}
+
+// Results that nobody reads hold up what a second signal cancels; a third one waits for nothing.
+TEST_F(Interrupted, ByAThirdSignalWhichWaitsForNothing) {
+  const std::string pipe = folder_.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const UniqueDescriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  ASSERT_EQ(::fcntl(reader.get(), F_SETPIPE_SZ, kPipeBytes), kPipeBytes);
+  write_file(input_, jsonl({{{"id", "long"}, {"tokens", std::vector<int>(1000, 300)}}}));  // 8 KiB and more
+  RunningProgram program({kColibriProgram, "batch", demo_model(), input_, "-o", pipe, "--task", "score"}, {});
+  while (pipe_level(reader.get()) < kPipeBytes && !program.ended()) {
+    std::this_thread::sleep_for(milliseconds{5});
+  }
+  program.send(SIGINT);
+  ASSERT_TRUE(program.wait_for_err("stopping")) << program.err_so_far();
+  program.send(SIGINT);
+  ASSERT_TRUE(program.wait_for_err("giving up")) << program.err_so_far();
+  ASSERT_FALSE(program.ended()) << program.err_so_far();
+  program.send(SIGINT);
+  EXPECT_EQ(program.wait().status, 128 + SIGINT);
 }
 
 TEST_F(Interrupted, ByKillsAtRandomMoments) {

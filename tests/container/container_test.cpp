@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "io/checkpoint/convert.hpp"
 #include "io/container/checksum.hpp"
@@ -110,12 +111,14 @@ TEST_F(ContainerTest, SaysWhereEverythingIs) {
 }
 
 TEST_F(ContainerTest, OtherWeightsAreAnotherModel) {
-  ASSERT_TRUE(test::write_synthetic_checkpoint(folder_ / "other", {.num_layers = 3, .num_experts = 5, .seed = 99}));
+  ASSERT_TRUE(
+      test::write_synthetic_checkpoint(folder_ / "other", {.num_layers = 3, .num_experts = 5, .seed = 99}));
   ConvertOptions options;
   options.chunk_bytes = kChunk;
   ASSERT_TRUE(convert_checkpoint(folder_ / "other", folder_ / "other-model", options));
   EXPECT_EQ(test::read_file(folder_ / "other-model" / "model_spec.json"), spec_);
-  EXPECT_NE(Container::open(folder_ / "other-model").value()->digest(), Container::open(model()).value()->digest());
+  EXPECT_NE(Container::open(folder_ / "other-model").value()->digest(),
+            Container::open(model()).value()->digest());
 }
 
 TEST_F(ContainerTest, NamesEveryDamageAtOpen) {
@@ -293,6 +296,19 @@ TEST_F(ContainerTest, ReadDenseFindsAFlippedByte) {
   EXPECT_NE(message.find("offset " + std::to_string(4096 + tensor->offset)), std::string::npos) << message;
   memory.pop_back();
   EXPECT_FALSE((*damaged)->read_dense(memory));
+}
+
+TEST_F(ContainerTest, ReadDenseStopsWhenItIsAsked) {
+  const auto intact = Container::open(model());
+  ASSERT_TRUE(intact);
+  std::vector<std::byte> memory((*intact)->dense_bytes());
+  int asked = 0;
+  const auto stops_at = [&asked](int nth) { return [&asked, nth] { return ++asked == nth; }; };
+  EXPECT_TRUE((*intact)->read_dense(memory, stops_at(0)));
+  const int times = std::exchange(asked, 0);
+  EXPECT_GE(times, static_cast<int>((*intact)->dense_tensors().size()));
+  EXPECT_EQ((*intact)->read_dense(memory, stops_at(times / 2)).code(), ErrorCode::cancelled);
+  EXPECT_EQ(asked, times / 2);
 }
 
 TEST_F(ContainerTest, VerifyFindsEveryFlippedByteOfASample) {

@@ -17,6 +17,15 @@ std::string scan_error(const std::string& content) {
   return scan_requests(folder.write("in", content)).status().to_string();
 }
 
+TEST(RequestScan, StopsWhenItIsAsked) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("in", "{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"c\"}\n");
+  int asked = 0;
+  EXPECT_EQ(scan_requests(file, [&asked] { return ++asked == 2; }).status().code(), ErrorCode::cancelled);
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(scan_requests(file, [] { return false; }).is_ok());
+}
+
 TEST(RequestScan, CountsLines) {
   TemporaryFolder folder;
   const std::string content = line("a") + "\n" + line("b") + "not json\n" + line("c");

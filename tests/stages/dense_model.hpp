@@ -5,6 +5,7 @@
 
 #include <colibri/services.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,7 +33,7 @@ class DenseModel final : public Container {
   std::span<const DenseTensor> dense_tensors() const noexcept override { return tensors_; }
   const DenseTensor* find(std::string_view name) const noexcept override;
   std::uint64_t dense_bytes() const noexcept override { return bytes_; }
-  Status read_dense(std::span<std::byte>) const override { return {}; }
+  Status read_dense(std::span<std::byte>, const std::function<bool()>&) const override { return {}; }
   std::span<const std::filesystem::path> expert_files() const noexcept override { return {}; }
   ExpertRecord record(std::uint32_t, std::uint32_t) const noexcept override { return {}; }
   std::uint64_t expert_bytes() const noexcept override { return 0; }

@@ -42,6 +42,8 @@ struct EngineOptions {
   // weights are read: the place for a host's own refusals. An error ends the opening. Empty: nothing is
   // asked.
   std::function<Status(const Container&)> before_loading;
+  // Asked by open before each read of weights, a few MiB: true ends the opening with ErrorCode::cancelled.
+  std::function<bool()> stopping;
   // One line each; may be called from any thread. Empty: nothing is said.
   std::function<void(std::string)> log;
 };
@@ -56,7 +58,8 @@ struct Job {
   // Called when every stage has started, before anything is delivered, on the thread that runs the job: the
   // place to touch what an earlier job has left. An error ends the job.
   std::function<Status()> started;
-  // Polled between steps; true finishes what is in the pipeline and leaves the rest unanswered.
+  // Polled between steps; true finishes what is in the pipeline and leaves the rest unanswered. True while
+  // stages start: no more of them is, `started` is not called, and no request is answered.
   std::function<bool()> stopping;
   // Called about ten times a second with a snapshot, from the thread that runs the job.
   std::function<void(const RunReport&)> progress;

@@ -3,7 +3,8 @@
 // A stage is a piece of the pipeline that owns its state and talks by messages. An actor
 // calls it, never from two threads at once (not always the same thread), in this order:
 //
-//   start                       take memory, files, threads from the context
+//   start                       take memory, files, threads from the context; a slow one asks
+//                               services().stopping and answers ErrorCode::cancelled when that is true
 //   on_message / resume ...     one bounded piece of work each; never block
 //   end_of_input                once, after every input port has ended and is empty
 //   stop                        give back what start took; also after a failed start of a later stage
