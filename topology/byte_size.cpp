@@ -40,8 +40,7 @@ Status not_a_size(std::string_view text) {
 }
 
 Status too_large(std::string_view text) {
-  return {ErrorCode::invalid_input,
-          quote_value(text) + " is too large for a size; expected less than 16 EiB"};
+  return {ErrorCode::capacity, quote_value(text) + " is too large for a size; expected less than 16 EiB"};
 }
 
 const Unit* find_unit(std::string_view text) {

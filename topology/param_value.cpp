@@ -56,6 +56,9 @@ Result<ParamValue> read_number(const ParamInfo& info, std::string_view text) {
 
 Result<ParamValue> read_bytes(const ParamInfo& info, std::string_view text) {
   const Result<std::uint64_t> bytes = parse_bytes(text);
+  if (!bytes && bytes.status().code() == ErrorCode::capacity) {
+    return Status(ErrorCode::capacity, std::string(refuse(info, text, "is too large").message()));
+  }
   if (!bytes) return refuse(info, text, "is not a size");
   if (!in_range(info, static_cast<double>(*bytes))) return refuse(info, text, "is out of range");
   ParamValue value;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "io/text/nearest_name.hpp"
+#include "io/text/utf8.hpp"
 #include "topology/pipeline_settings.hpp"
 #include "topology/problem_text.hpp"
 
@@ -109,6 +110,11 @@ void report_unknown(const Override& override, bool from_variable, const std::vec
     return;
   }
   const std::string wanted = from_variable ? override.origin.file : override.path;
+  if (first_invalid_utf8(wanted)) {
+    problems.add(override.origin, "",
+                 "the name " + quote_value(wanted) + " is not UTF-8; expected a setting");
+    return;
+  }
   // Compared without what all candidates share: a long prefix would make every name look near.
   std::string prefix = from_variable ? variable_of("stages.") : "stages.";
   if (!wanted.starts_with(prefix)) prefix = from_variable ? kPrefix : "";

@@ -80,7 +80,11 @@ Result<SizeSetting> read_size(const SettingInfo& setting, std::string_view text)
     return size;
   }
   const Result<ParamValue> value = read_param(setting.param, text);
-  if (!value) return setting.share ? refuse_share(setting, text, "is not a size") : value.status();
+  if (!value && !setting.share) return value.status();
+  if (!value) {
+    const bool too_large = value.status().code() == ErrorCode::capacity;
+    return refuse_share(setting, text, too_large ? "is too large" : "is not a size");
+  }
   if (value->is_auto) return size;
   size.kind = SizeSetting::Kind::bytes;
   size.bytes = value->integer;

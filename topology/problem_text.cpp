@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "io/text/nearest_name.hpp"
+#include "io/text/utf8.hpp"
 
 namespace colibri {
 namespace {
@@ -22,13 +23,17 @@ std::string one_line(std::string_view text, std::size_t limit) {
   // Never cut inside a UTF-8 character.
   while (taken < text.size() && taken > 0 && (static_cast<unsigned char>(text[taken]) & 0xC0) == 0x80)
     --taken;
-  for (const char c : text.substr(0, taken)) {
-    if (const auto byte = static_cast<unsigned char>(c); byte < 0x20 || byte == 0x7F) {
+  for (std::size_t at = 0; at < taken;) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const Utf8Unit unit = utf8_unit_at(text.substr(0, taken), at);
+    if (byte < 0x20 || byte == 0x7F || unit.kind != Utf8Unit::Kind::character) {
       char escaped[8];
       std::snprintf(escaped, sizeof escaped, "\\x%02X", byte);
       out += escaped;
+      ++at;
     } else {
-      out += c;
+      out += text.substr(at, unit.length);
+      at += unit.length;
     }
   }
   if (taken < text.size()) out += "...";

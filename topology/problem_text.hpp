@@ -1,7 +1,7 @@
 // The words of a problem: quoted values, lists of names, the nearest name, places.
 //
-// Everything quoted may come from an untrusted file: it is clipped and control
-// characters are escaped, so that a message stays one line on a terminal.
+// Everything quoted may come from an untrusted file: it is clipped, and control characters and
+// bytes that are not UTF-8 are escaped, so that a message stays one line on a terminal.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace colibri {
 
-// 'text', clipped to 60 bytes, control characters as \xNN.
+// 'text', clipped to 60 bytes, control characters and what is not UTF-8 as \xNN.
 std::string quote_value(std::string_view text);
 
 // "a, b, c"

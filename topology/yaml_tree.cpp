@@ -13,6 +13,7 @@
 #include <map>
 #include <sstream>
 
+#include "io/text/utf8.hpp"
 #include "topology/problem_text.hpp"
 
 namespace colibri {
@@ -196,15 +197,19 @@ class TreeBuilder : public YAML::EventHandler {
   std::map<YAML::anchor_t, std::string> anchor_names_;
 };
 
-// yaml-cpp takes some control characters for the end of the input; none belongs in a config.
-bool has_control_character(std::string_view yaml, std::string_view file_name, PipelineProblems& problems) {
+// yaml-cpp takes some control characters for the end of the input, and puts a sign of its own in place of
+// what is not UTF-8; neither belongs in a config.
+bool has_strange_bytes(std::string_view yaml, std::string_view file_name, PipelineProblems& problems) {
+  const std::size_t invalid = first_invalid_utf8(yaml).value_or(yaml.size());
   Origin origin{Origin::Kind::file, std::string(file_name), 1, 1};
-  for (const char c : yaml) {
+  for (std::size_t at = 0; at < yaml.size(); ++at) {
+    const char c = yaml[at];
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\t' && c != '\n' && c != '\r') || byte == 0x7F) {
-      problems.add(
-          origin, "",
-          "control character " + quote_value(std::string_view(&c, 1)) + "; expected a text file in UTF-8");
+    const bool control = (byte < 0x20 && c != '\t' && c != '\n' && c != '\r') || byte == 0x7F;
+    if (control || at == invalid) {
+      problems.add(origin, "",
+                   (control ? "control character " : "not UTF-8, byte ") + quote_value({&c, 1}) +
+                       "; expected a text file in UTF-8");
       return true;
     }
     ++origin.column;
@@ -237,7 +242,7 @@ bool parse_yaml_tree(std::string_view yaml, std::string_view file_name, YamlNode
         "file is too large; expected at most 1 MiB, found " + std::to_string(yaml.size()) + " bytes");
     return false;
   }
-  if (has_control_character(yaml, file_name, problems)) return false;
+  if (has_strange_bytes(yaml, file_name, problems)) return false;
   TreeBuilder builder(file_name, problems);
   try {
     std::istringstream stream{std::string(yaml)};

@@ -38,9 +38,9 @@ inline constexpr std::size_t kMaximumYamlDepth = 16;
 // Keys of one map, items of one list: keeps the search for duplicates cheap on a hostile file.
 inline constexpr std::size_t kMaximumYamlEntries = 4096;
 
-// Parses one document. Problems: syntax, size, control characters, nesting, anchors, aliases, merge keys,
-// tags, duplicate keys, more than one document. What a problem touches becomes a `refused` node, about
-// which nobody needs to complain again. False when nothing useful could be read.
+// Parses one document. Problems: syntax, size, control characters, bytes that are not UTF-8, nesting,
+// anchors, aliases, merge keys, tags, duplicate keys, more than one document. What a problem touches becomes
+// a `refused` node, about which nobody needs to complain again. False when nothing useful could be read.
 bool parse_yaml_tree(std::string_view yaml, std::string_view file_name, YamlNode& root,
                      PipelineProblems& problems);
 

@@ -65,6 +65,11 @@ Result<JsonlReader::Event> JsonlReader::next(JsonlLine& line) {
       if (skipped_ > 0 || end_ - begin_ > max_line_bytes_ + 2) {  // too long even if CRLF follows
         skipped_ += end_ - begin_;
         begin_ = searched_ = end_ = 0;
+        if (skipped_ > kMaxPassedOverBytes) {
+          return Status(ErrorCode::invalid_input, "this is no file of lines, none ends within 1 GiB: '" +
+                                                      name_ + "', offset " + std::to_string(offset_) +
+                                                      "; name a JSONL file");
+        }
       }
     }
     COLIBRI_ASSIGN_OR_RETURN(const Fill filled, fill());

@@ -3,8 +3,8 @@
 // LF or CRLF, a byte order mark, blank lines and a missing final newline are fine; blank
 // lines are skipped but counted, so that a line's index is where an editor shows it. Memory
 // stays at one buffer however long the input is; a line beyond the limit is passed over
-// without being held, and reported. A regular file never makes next() wait; a pipe or
-// terminal does so with Event::wait instead of blocking the caller.
+// without being held, and reported; one beyond kMaxPassedOverBytes is an error. A regular file never makes
+// next() wait; a pipe or terminal does so with Event::wait instead of blocking the caller.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,8 @@
 namespace colibri {
 
 inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+// Without a line ending for this long an input has no lines: a device of zeros would never end.
+inline constexpr std::uint64_t kMaxPassedOverBytes = std::uint64_t{1} << 30;
 
 struct JsonlLine {
   std::string_view text;     // without line ending; valid until the next call of next()

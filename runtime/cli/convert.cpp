@@ -10,6 +10,7 @@
 
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/value_checks.hpp"
 #include "runtime/cli/verb.hpp"
 #include "topology/pipeline_spec.hpp"
 
@@ -98,7 +99,9 @@ void add_convert(CLI::App& app, VerbContext& context) {
   auto arguments = std::make_shared<ConvertArguments>();
   verb->add_option("CHECKPOINT_DIR", arguments->checkpoint, "Folder with config.json and safetensors files")
       ->required();
-  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")->required();
+  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")
+      ->required()
+      ->check(CLI::Validator(check_not_empty, "DIR"));
   verb->add_option("--weights", arguments->weights,
                    "Stored precision: auto keeps bf16 as bf16 and anything else as f32")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
+#include <string_view>
 
 #include "io/container/file_handle.hpp"
 
@@ -40,6 +42,19 @@ void add_setting(const std::string& text, PipelineFlags& flags) {
     throw CLI::ValidationError("--set", "expected PATH=VALUE, as in stages.fetch.lanes=16: " + text);
   }
   flags.overrides.push_back(from_command_line(text.substr(0, equals), text.substr(equals + 1), "--set"));
+}
+
+// A setting given twice is a slip of which either value could be meant.
+void check_given_once(const std::vector<Override>& typed, PipelineProblems& problems) {
+  std::map<std::string_view, std::string_view> flags;  // path -> the flag that set it first
+  for (const Override& setting : typed) {
+    const auto [first, once] = flags.try_emplace(setting.path, setting.origin.file);
+    if (once) continue;
+    const bool same_flag = first->second == setting.origin.file;
+    problems.add(setting.origin, setting.path,
+                 "set twice" + (same_flag ? "" : ", also by " + std::string(first->second)) +
+                     "; expected each setting once");
+  }
 }
 
 }  // namespace
@@ -87,6 +102,7 @@ Result<LoadedPipeline> load_pipeline(const PipelineFlags& flags, StageInfos kind
   std::vector<Override> overrides = overrides_from_environment(environ);
   overrides.insert(overrides.end(), flags.overrides.begin(), flags.overrides.end());
   LoadedPipeline loaded;
+  check_given_once(flags.overrides, loaded.problems);
   loaded.spec = parse_pipeline(yaml, name, kinds, overrides, loaded.problems);
   check_pipeline(loaded.spec, kinds, loaded.problems);
   return loaded;

@@ -1,7 +1,7 @@
 // The flags by which a command line changes a pipeline, and the spec that comes out.
 //
 // `--threads 4` and `--set threads=4` are the same thing. Precedence: command line, environment
-// (COLIBRI_*), file, default.
+// (COLIBRI_*), file, default. Each setting may be given once.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace colibri::cli {
 
 struct PipelineFlags {
   std::string file;  // empty: the built-in pipeline
-  // In the order of the command line, the last one wins.
+  // In the order of the command line; load_pipeline refuses one path twice.
   std::vector<Override> overrides;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cli/verb.hpp"
@@ -29,9 +30,10 @@ struct SlotCount {
   double percent = 0;
   std::uint64_t slots = 0;
 
+  // At most `records`, which check_fits has seen to.
   std::uint32_t of(std::uint64_t records) const {
     const auto share = static_cast<std::uint64_t>(static_cast<double>(records) * percent / 100);
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(percent > 0 ? share : slots, 1, records));
+    return static_cast<std::uint32_t>(percent > 0 ? std::clamp<std::uint64_t>(share, 1, records) : slots);
   }
 };
 
@@ -53,6 +55,17 @@ std::vector<SlotCount> read_slots(const std::string& list) {
     counts.push_back(count);
   }
   return counts;
+}
+
+// More slots than records say nothing new, and are most likely a slip.
+Status check_fits(const std::vector<SlotCount>& counts, std::uint64_t records) {
+  for (const SlotCount& count : counts) {
+    if (count.slots <= records) continue;
+    return {ErrorCode::invalid_input,
+            "more slots than the trace has records: " + std::to_string(count.slots) + " > " +
+                std::to_string(records) + "; lower --slots, or use 100%"};
+  }
+  return {};
 }
 
 std::string check_slots(const std::string& list) {
@@ -133,6 +146,8 @@ ExitStatus run_replay(const ReplayArguments& arguments, VerbContext& context) {
     return context.fail(
         Status(ErrorCode::invalid_input, "replay: the trace has no visits: " + arguments.trace));
   }
+  const std::uint64_t records = std::uint64_t{trace->moe_layers} * trace->experts;
+  if (Status fits = check_fits(counts, records); !fits) return context.fail(std::move(fits).at("replay"));
   context.console.print(arguments.json ? json_of(*trace, policies, counts)
                                        : table_of(*trace, policies, counts));
   return ExitStatus::ok;

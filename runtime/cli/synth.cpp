@@ -6,6 +6,7 @@
 #include "io/checkpoint/synthetic_model.hpp"
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/value_checks.hpp"
 #include "runtime/cli/verb.hpp"
 #include "topology/pipeline_spec.hpp"
 
@@ -61,7 +62,9 @@ void add_synth(CLI::App& app, VerbContext& context) {
       "  colibri synth --shape qwen3-30b-a3b --layers 8 --weights bf16 --skew 0.5 model");
   auto arguments = std::make_shared<SynthArguments>();
   SyntheticModelOptions& options = arguments->options;
-  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")->required();
+  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")
+      ->required()
+      ->check(CLI::Validator(check_not_empty, "DIR"));
   verb->add_option("--shape", options.shape, "Whose shape: see below")->required();
   verb->add_option("--layers", options.layers, "Number of layers; the shape's own when left out")
       ->check(CLI::Range(1, 1024));
@@ -71,7 +74,9 @@ void add_synth(CLI::App& app, VerbContext& context) {
   verb->add_option("--skew", options.skew, "How unevenly experts are used: 0 evenly, 1 very unevenly")
       ->check(CLI::Range(0.0, 4.0))
       ->capture_default_str();
-  verb->add_option("--seed", options.seed, "The same arguments give the same files")->capture_default_str();
+  verb->add_option("--seed", options.seed, "The same arguments give the same files")
+      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
+      ->capture_default_str();
   verb->add_flag("--force", options.force, "Replace what lies in OUT_DIR");
   add_quiet_flag(*verb, context);
   verb->callback([arguments, &context] {

@@ -263,6 +263,10 @@ Status Engine::State::open(const std::filesystem::path& model) {
     log(advice);
     break;  // the advice holds for all of them
   }
+  if (pipeline.steps.wave_rows.value_or(0) > plan.inputs.wave_rows) {
+    log("steps.wave_rows is " + std::to_string(*pipeline.steps.wave_rows) + ", a step has at most " +
+        std::to_string(plan.inputs.max_rows) + " rows: so have its waves");
+  }
   return {};
 }
 

@@ -9,8 +9,10 @@ namespace {
 
 void add_step_notes(const StepsSpec& steps, const PlanInputs& inputs, ValueNotes& notes) {
   if (!steps.max_rows) notes["steps.max_rows"] = std::to_string(inputs.max_rows);
-  // Given, but no wave has more rows than its step.
-  if (steps.wave_rows != inputs.wave_rows) notes["steps.wave_rows"] = std::to_string(inputs.wave_rows);
+  if (steps.wave_rows != inputs.wave_rows) {
+    notes["steps.wave_rows"] =
+        std::to_string(inputs.wave_rows) + (steps.wave_rows ? ": no wave has more rows than its step" : "");
+  }
   if (!steps.in_flight) notes["steps.in_flight"] = std::to_string(inputs.in_flight);
 }
 

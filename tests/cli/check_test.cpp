@@ -117,13 +117,22 @@ TEST(Check, CommandLineWinsOverEnvironmentWinsOverFile) {
   EXPECT_TRUE(contains(line_of(flag.out, "max_rows"), "112")) << flag.out;
   EXPECT_TRUE(contains(line_of(flag.out, "max_rows"), "--max-rows")) << flag.out;
 
-  // Among flags for one value the last one counts, whichever its form.
-  const RunResult last = run_colibri(
-      {"check", kPipeline, "--max-rows", "112", "--set", "steps.max_rows=128", "--dump"}, options);
-  EXPECT_TRUE(contains(line_of(last.out, "max_rows"), "128")) << last.out;
-  const RunResult first = run_colibri(
-      {"check", kPipeline, "--set", "steps.max_rows=128", "--max-rows", "112", "--dump"}, options);
-  EXPECT_TRUE(contains(line_of(first.out, "max_rows"), "112")) << first.out;
+  const RunResult set = run_colibri({"check", kPipeline, "--set", "steps.max_rows=128", "--dump"}, options);
+  EXPECT_TRUE(contains(line_of(set.out, "max_rows"), "128")) << set.out;
+}
+
+// Either value could be the one that was meant, whichever the form of the flags.
+TEST(Check, OneSettingTwiceOnTheCommandLineIsRefused) {
+  const RunResult both =
+      run_colibri({"check", kPipeline, "--max-rows", "112", "--set", "steps.max_rows=128", "--dump"});
+  EXPECT_EQ(both.status, 1);
+  EXPECT_TRUE(
+      contains(both.err, "--set steps.max_rows: set twice, also by --max-rows; expected each setting once\n"))
+      << both.err;
+  const RunResult same = run_colibri({"check", kPipeline, "--set", "threads=2", "--set", "threads=2"});
+  EXPECT_EQ(same.status, 1);
+  EXPECT_TRUE(contains(same.err, "--set threads: set twice; expected each setting once\n")) << same.err;
+  EXPECT_EQ(run_colibri({"check", kPipeline, "--set", "threads=2", "--set", "steps.max_rows=128"}).status, 0);
 }
 
 TEST(Check, TellsEveryMistakeWithItsPlace) {

@@ -131,6 +131,16 @@ TEST(Replay, WrongInputIsNamed) {
     EXPECT_TRUE(contains(result.err, one.expected)) << result.err;
   }
   EXPECT_EQ(run_colibri({"replay", folder.file("none.jsonl")}).status, 1);
+  const RunResult endless = run_colibri({"replay", "/dev/zero"});
+  EXPECT_EQ(endless.status, 1);
+  EXPECT_TRUE(contains(endless.err, "no file of lines")) << endless.err;
+  write_file(file, header + "{\"visit\": 1, \"layer\": 0, \"experts\": [1]}\n");
+  EXPECT_EQ(run_colibri({"replay", file, "--slots", "4"}).status, 0);
+  for (const char* slots : {"5", "5000000000", "10%,5000000000"}) {
+    const RunResult result = run_colibri({"replay", file, "--slots", slots});
+    EXPECT_EQ(result.status, 1) << slots;
+    EXPECT_TRUE(contains(result.err, "more slots than the trace has records: ")) << result.err;
+  }
   for (const char* slots : {"x", "0", "0%", "101%", "1,,2", "-1"}) {
     EXPECT_EQ(run_colibri({"replay", file, "--slots", slots}).status, 2) << slots;
   }

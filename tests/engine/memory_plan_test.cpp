@@ -154,6 +154,26 @@ TEST_F(MemoryPlanTest, PagesForPromptsHoldOneRunOfLayers) {
   EXPECT_GE(long_one->kv_pages, std::min<std::uint64_t>(200, spec().max_seq_len) / 16);
 }
 
+TEST(WaveRows, MoreThanAStepHasAreSaid) {
+  const auto container = golden_container("qwen3_moe", "config.json", "auto");
+  for (const auto& [wave_rows, lines] : {std::pair{"8", 0U}, std::pair{"64", 1U}}) {
+    std::vector<std::string> log;
+    EngineOptions options;
+    options.log = [&log](std::string line) {
+      if (line.find("steps.wave_rows") != std::string::npos) log.push_back(std::move(line));
+    };
+    const auto engine = Engine::open(
+        container,
+        pipeline_with({{"memory.dynamic", "8MiB"}, {"steps.max_rows", "16"}, {"steps.wave_rows", wave_rows}}),
+        options);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
+    ASSERT_EQ(log.size(), lines);
+    if (lines > 0) {
+      EXPECT_EQ(log[0], "steps.wave_rows is 64, a step has at most 16 rows: so have its waves");
+    }
+  }
+}
+
 TEST(SlotShares, AreInProportionToTheRecords) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 2000; ++round) {

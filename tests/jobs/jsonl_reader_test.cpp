@@ -70,6 +70,17 @@ TEST(JsonlReader, Endings) {
   EXPECT_EQ(read_all(std::string("a\0b\nc", 5)), (V{{0, std::string("a\0b", 3)}, {1, "c"}}));
 }
 
+// A device that never ends a line would be passed over for ever.
+TEST(JsonlReader, InputWithoutLinesIsRefused) {
+  auto reader = JsonlReader::open("/dev/zero");
+  ASSERT_TRUE(reader.is_ok());
+  JsonlLine line;
+  const auto event = reader->next(line);
+  ASSERT_FALSE(event.is_ok());
+  EXPECT_EQ(event.status().to_string(),
+            "this is no file of lines, none ends within 1 GiB: '/dev/zero', offset 0; name a JSONL file");
+}
+
 TEST(JsonlReader, LimitPassesOverLongLines) {
   using V = std::vector<Seen>;
   EXPECT_EQ(read_all("12345\n123456\n1234\n", 5), (V{{0, "12345"}, {1, "<too long>"}, {2, "1234"}}));

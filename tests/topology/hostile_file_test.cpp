@@ -29,6 +29,22 @@ TEST(HostileFile, SizeLimit) {
       (std::vector<std::string>{"p.yaml: file is too large; expected at most 1 MiB, found 1048577 bytes"}));
 }
 
+TEST(HostileFile, BytesThatAreNotUtf8) {
+  const auto refused_at = [](std::string_view place, std::string_view byte) {
+    return std::vector<std::string>{"p.yaml:" + std::string(place) + ": not UTF-8, byte '\\x" +
+                                    std::string(byte) + "'; expected a text file in UTF-8"};
+  };
+  EXPECT_EQ(problems_of("version: 1\nst\xff"
+                        "ages: {}\n"),
+            refused_at("2:3", "FF"));
+  EXPECT_EQ(problems_of("version: 1\nstages: {\"\xed\xa0\x80\": {kind: write}}\n"), refused_at("2:11", "ED"));
+  EXPECT_EQ(problems_of("version: 1\nmodel: caf\xe9\n"), refused_at("2:11", "E9"));
+  EXPECT_EQ(problems_of("version: 1  # caf\xc3"), refused_at("1:18", "C3"));
+  const auto accented = problems_of("version: 1\nst\xc3\xa9: {}\n");  // a whole character is a name like any
+  ASSERT_FALSE(accented.empty());
+  EXPECT_NE(accented.front().find("st\xc3\xa9: unknown key"), std::string::npos) << accented.front();
+}
+
 TEST(HostileFile, ControlCharacters) {
   EXPECT_EQ(
       problems_of(std::string_view("version: 1\nthreads: \0 2\n", 24)),
