@@ -39,6 +39,7 @@ std::optional<Fault> FaultPlan::next(const RawRead& read) {
   std::optional<Fault> chosen;
   for (std::size_t i = 0; i < faults_.size(); ++i) {
     const Fault& fault = faults_[i];
+    if (fault.file && *fault.file != read.file) continue;
     if (fault.offset && (*fault.offset < read.offset || *fault.offset - read.offset >= read.length)) continue;
     if (fault.kind == FaultKind::direct_refused && !read.direct) continue;
     const std::uint64_t nth = ++matched_[i];

@@ -34,6 +34,7 @@ struct Fault {
   std::uint64_t count = 1;              // the number of matching reads that go wrong
   std::optional<std::uint64_t> offset;  // matching: reads that cover this offset of a file; else all
   std::chrono::milliseconds delay{10};  // slow
+  std::optional<std::uint32_t> file;    // matching: reads of this file, by its number; else of all
 };
 
 // What is to go wrong, and the gate of hanging reads. Shared by the test and the backend.

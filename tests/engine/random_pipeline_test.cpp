@@ -61,10 +61,29 @@ class RandomPipelines : public ::testing::Test {
   std::vector<std::vector<std::uint32_t>> expected_;
 };
 
+// All waves pass a tap, so each writes every row that is routed; how many taps there are.
+int check_taps(const RunReport& report) {
+  int taps = 0;
+  std::uint64_t routed = 0;
+  for (const StageReport& stage : report.stages) {
+    if (stage.kind == "route") routed = stage.metric("rows_total");
+  }
+  for (const StageReport& stage : report.stages) {
+    if (stage.kind != "tap") continue;
+    ++taps;
+    EXPECT_EQ(stage.metric("rows_total"), routed) << stage.name;
+  }
+  return taps;
+}
+
 TEST_F(RandomPipelines, GiveTheResultsOfTheStandardOne) {
   const int count = rounds(150, 2000);
+  const std::filesystem::path taps_folder = container_.parent_path() / "taps";
+  std::filesystem::create_directories(taps_folder);
+  int taps = 0;
   for (int seed = 0; seed < count; ++seed) {
-    const std::string yaml = random_pipeline(static_cast<std::uint64_t>(seed), cpus_, experts_);
+    const std::string yaml =
+        random_pipeline(static_cast<std::uint64_t>(seed), cpus_, experts_, taps_folder.string());
     Watchdog watchdog("seed " + std::to_string(seed) + "\n" + yaml);
     std::string problems;
     const auto spec = accepted(yaml, &problems);
@@ -76,6 +95,7 @@ TEST_F(RandomPipelines, GiveTheResultsOfTheStandardOne) {
     watchdog.look_at(nullptr);
     ASSERT_EQ(result_bits(threads), expected_) << "seed " << seed << "\n" << yaml;
     ASSERT_EQ(threads.report.bytes_read, threads.report.distinct_bytes) << "seed " << seed << "\n" << yaml;
+    taps += check_taps(threads.report);
     if (seed % 3 != 0) continue;
     StepScheduler scheduler(static_cast<std::uint64_t>(seed));
     std::mt19937_64 random(static_cast<std::uint64_t>(seed));
@@ -85,6 +105,7 @@ TEST_F(RandomPipelines, GiveTheResultsOfTheStandardOne) {
         << "seed " << seed << ", stepped\n"
         << yaml;
   }
+  EXPECT_GT(taps, count / 4);
 }
 
 // Whatever a job with such a pipeline answers, it comes to an end.

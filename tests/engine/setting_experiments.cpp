@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "io/checkpoint/safetensors.hpp"
+#include "runtime/engine/step_scheduler.hpp"
 #include "tests/cli/cli_runner.hpp"
 #include "tests/engine/parameter_experiments.hpp"
 #include "tests/support/golden_model.hpp"
@@ -54,6 +55,27 @@ std::string profile_files(const std::string& name) {
          (fs::exists(folder.file("b.json")) ? "is" : "is not");
 }
 
+// How far an edge fills up that a source is faster than, on one thread in a seeded order: never above its
+// capacity.
+std::string high_water(const std::string& capacity) {
+  std::string yaml = config_text("batch.yaml");
+  const std::string edge = "{from: read.requests, to: admit.requests}";
+  yaml.replace(yaml.find(edge), edge.size(),
+               "{from: read.requests, to: admit.requests, capacity: " + capacity + "}");
+  const auto engine = open_pipeline(
+      model(), pipeline_from(yaml, {{"memory.dynamic", "8MiB"}, {"stages.admit.waiting", "1"}}));
+  if (engine == nullptr) return {};
+  StepScheduler scheduler(3);
+  const JobRun run =
+      run_job(*engine, std::vector<Request>(40, generate_request({3, 4, 5}, 2)), {.stepped = &scheduler});
+  for (const StageReport& stage : run.report.stages) {
+    if (stage.kind != "admit") continue;
+    EXPECT_LE(stage.queue_high_water, std::stoul(capacity));
+    return std::to_string(stage.queue_high_water);
+  }
+  return {};
+}
+
 // What `colibri run` makes of two rows with the model that the pipeline file names.
 std::string run_with_model(const std::string& name) {
   const test::TemporaryFolder folder;
@@ -91,6 +113,7 @@ std::vector<Experiment> setting_experiments() {
                       [](const MemoryPlan& plan) { return plan.inputs.waves_per_step(); }),
       plan_experiment("steps.in_flight", "1", "2",
                       [](const MemoryPlan& plan) { return plan.inputs.wave_credits(); }),
+      {"edges.capacity", "1", "7", high_water},
       {"model", "qwen3_moe", "olmoe", run_with_model},
       {"virtual_placement", "false", "true", opens_elsewhere},
       {"profile.output", "a.json", "b.json", profile_files},

@@ -10,8 +10,8 @@ namespace {
 
 class Maker {
  public:
-  Maker(std::uint64_t seed, const std::vector<std::uint32_t>& cpus, std::uint32_t experts)
-      : random_(seed), cpus_(cpus), experts_(experts) {}
+  Maker(std::uint64_t seed, const std::vector<std::uint32_t>& cpus, std::uint32_t experts, std::string taps)
+      : random_(seed), cpus_(cpus), experts_(experts), taps_folder_(std::move(taps)) {}
 
   std::string make() {
     predict_ = chance(70);
@@ -143,13 +143,24 @@ class Maker {
   }
   std::string port(const std::string& kind, const std::string& name) { return names_.at(kind) + "." + name; }
 
+  // Between them no tap, one, or two in a row. Hidden states can be written anywhere; `what`: routes too?
+  void add_wave_edge(std::string from, const std::string& to, const std::string& what) {
+    for (std::size_t taps = taps_folder_.empty() || chance(60) ? 0 : 1 + below(2); taps > 0; --taps) {
+      const std::string file = taps_folder_ + "/tap" + std::to_string(stages_.size());
+      const std::string name = add_stage("tap", ", what: " + pick({"hidden", what}) + ", file: " + file);
+      add_edge(from, name + ".waves");
+      from = name + ".waves";
+    }
+    add_edge(from, to);
+  }
+
   void add_edges() {
     add_edge(port("read", "requests"), port("admit", "requests"), 5);
     add_edge(port("admit", "waves"), port("embed", "waves"));
     add_edge(port("embed", "waves"), port("attend", "fresh"));
-    add_edge(port("attend", "routed"), port("route", "waves"));
-    add_edge(port("route", "waves"), port("combine", "waves"));
-    add_edge(port("combine", "next_layer"), port("attend", "looping"));
+    add_wave_edge(port("attend", "routed"), port("route", "waves"), "hidden");
+    add_wave_edge(port("route", "waves"), port("combine", "waves"), "routes");
+    add_wave_edge(port("combine", "next_layer"), port("attend", "looping"), "routes");
     add_edge(port("attend", "finished"), port("sample", "waves"));
     add_edge(port("sample", "done"), port("admit", "done"));
     add_edge(port("sample", "outcomes"), port("write", "outcomes"), 3);
@@ -190,6 +201,7 @@ class Maker {
   std::mt19937_64 random_;
   const std::vector<std::uint32_t>& cpus_;
   const std::uint32_t experts_;
+  const std::string taps_folder_;
   bool predict_ = false;
   std::vector<Share> fetches_, transfers_, computes_;
   std::map<std::string, std::string> names_;                 // by kind
@@ -224,9 +236,9 @@ Pieces tokens_of(const std::string& text) {
 
 }  // namespace
 
-std::string random_pipeline(std::uint64_t seed, const std::vector<std::uint32_t>& cpus,
-                            std::uint32_t experts) {
-  return Maker(seed, cpus, experts).make();
+std::string random_pipeline(std::uint64_t seed, const std::vector<std::uint32_t>& cpus, std::uint32_t experts,
+                            const std::string& taps_folder) {
+  return Maker(seed, cpus, experts, taps_folder).make();
 }
 
 std::string mutated(const std::string& original, std::uint64_t seed) {
