@@ -82,7 +82,7 @@ void Actor::run() {
   const bool more = !ended() && calls == kCallsPerRun;
   if (hops_timed_) {
     clock_ns_ = now_ns();
-    metrics_.hop_ns.add(kRunsPerTiming * (clock_ns_ - begin - outside_hops_ns_));
+    metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(clock_ns_ - begin - outside_hops_ns_, calls));
   }
   accounted_since_ = clock_ns_;
   turn_.store(turn + 1, std::memory_order_release);

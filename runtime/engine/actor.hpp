@@ -20,6 +20,7 @@
 #include "runtime/engine/edge.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/metrics/histogram.hpp"
+#include "runtime/metrics/hop_estimate.hpp"
 
 namespace colibri {
 
@@ -35,7 +36,7 @@ class Actor final : private Emitter, private CompletionPort {
     Counter calls;
     Counter busy_ns;  // in calls into the stage
     // In runs: taking messages, and sending them and waking, which is part of busy_ns too. An estimate, from
-    // a part of the runs.
+    // a part of the runs, without the time that a thread was off its CPU.
     Counter hop_ns;
     std::array<Counter, kWaitReasons> blocked_ns;  // by Wait
     Histogram service;                             // of one call
@@ -153,7 +154,8 @@ class Actor final : private Emitter, private CompletionPort {
   std::uint64_t clock_ns_ = 0;         // last reading in this run
   std::uint64_t outside_hops_ns_ = 0;  // of this run: in the stage without its emits
   std::uint64_t emit_ns_ = 0;          // of this call
-  Wait accounted_ = Wait::none;        // reason of the blocked time that is running
+  HopEstimate hops_;
+  Wait accounted_ = Wait::none;  // reason of the blocked time that is running
   std::uint64_t accounted_since_ = 0;
   std::function<void()> on_ended_;
   std::function<void(Status)> on_failure_;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "runtime/metrics/histogram.hpp"
+#include "runtime/metrics/hop_estimate.hpp"
 #include "tests/support/golden_model.hpp"
 
 namespace colibri::testing {
@@ -54,17 +55,51 @@ TEST(Histogram, IsEmptyAtFirst) {
   EXPECT_EQ(histogram.quantile(0.5), 0U);
 }
 
+// Hops of a lognormal distribution, of which some were cut off by a time slice of another thread.
+TEST(HopEstimate, IsThatOfTheHopsWithoutTheTimeSlicesOfOthers) {
+  for (const double median_ns : {40.0, 200.0, 3'000.0, 60'000.0}) {
+    for (const int preempted_in : {0, 50, 1000}) {
+      std::mt19937_64 random(7);
+      std::lognormal_distribution<double> hop(std::log(median_ns), 0.6);
+      HopEstimate estimate;
+      double real = 0, estimated = 0;
+      for (int i = 0; i < 20'000; ++i) {
+        const int calls = static_cast<int>(random() % 5);  // none: a look for work
+        double cost = 0;
+        for (int k = 0; k < std::max(calls, 1); ++k) cost += hop(random);
+        real += cost;
+        if (preempted_in > 0 && random() % preempted_in == 0) cost += 4e6;
+        estimated += static_cast<double>(estimate.sample(static_cast<std::uint64_t>(cost), calls));
+      }
+      EXPECT_GT(estimated, 0.97 * real) << median_ns << " ns, one of " << preempted_in;
+      EXPECT_LT(estimated, 1.20 * real) << median_ns << " ns, one of " << preempted_in;
+    }
+  }
+}
+
+// The machine becomes slower or faster: the estimate follows.
+TEST(HopEstimate, FollowsWhatHopsCost) {
+  HopEstimate estimate;
+  for (const std::uint64_t cost : {100U, 5'000U, 150U}) {
+    for (int i = 0; i < 200; ++i) estimate.sample(cost, 1);
+    EXPECT_EQ(estimate.sample(cost, 1), cost);
+    EXPECT_EQ(estimate.sample(3 * cost, 3), 3 * cost);
+    EXPECT_LT(estimate.sample(1000 * cost, 1), 10 * cost);
+  }
+}
+
 TEST(RunReport, JsonHoldsWhatAReaderExpects) {
-  const auto engine = open_engine(golden_container("qwen3_moe", "config.json", "auto"), {{"memory.experts", "25%"}});
+  const auto engine =
+      open_engine(golden_container("qwen3_moe", "config.json", "auto"), {{"memory.experts", "25%"}});
   ASSERT_NE(engine, nullptr);
   const GoldenCase one = golden_cases("qwen3_moe").at(0);
   std::vector<Request> requests(5, generate_request(one.prompt, 6));
   for (Request& request : requests) request.ignore_eos = true;
   const RunReport report = run_job(*engine, requests).report;
   const nlohmann::json json = nlohmann::json::parse(report.to_json());
-  for (const char* key : {"wall_seconds", "prompt_tokens", "generated_tokens", "tokens_per_second", "bytes_read",
-                          "distinct_bytes", "wasted_hint_bytes", "hit_rate", "peak_rss_bytes", "planned_bytes",
-                          "messages", "hop_seconds", "hop_share"}) {
+  for (const char* key : {"wall_seconds", "prompt_tokens", "generated_tokens", "tokens_per_second",
+                          "bytes_read", "distinct_bytes", "wasted_hint_bytes", "hit_rate", "peak_rss_bytes",
+                          "planned_bytes", "messages", "hop_seconds", "hop_share"}) {
     ASSERT_TRUE(json.contains(key)) << key;
     EXPECT_TRUE(json[key].is_number()) << key;
   }
@@ -78,8 +113,8 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
   EXPECT_GE(json["hit_rate"], 0.0);
   EXPECT_LE(json["hit_rate"], 1.0);
   EXPECT_GT(json["hop_seconds"], 0.0);
-  EXPECT_NEAR(json["hop_share"].get<double>() * json["wall_seconds"].get<double>(), json["hop_seconds"].get<double>(),
-              1e-9);
+  EXPECT_NEAR(json["hop_share"].get<double>() * json["wall_seconds"].get<double>(),
+              json["hop_seconds"].get<double>(), 1e-9);
   ASSERT_EQ(json["stages"].size(), 12U);
   std::uint64_t messages = 0;
   for (const auto& stage : json["stages"]) {
@@ -100,7 +135,8 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
   }
   EXPECT_EQ(json["messages"], messages);
   // The table names every stage.
-  for (const StageReport& stage : report.stages) EXPECT_NE(report.to_table().find(stage.name), std::string::npos);
+  for (const StageReport& stage : report.stages)
+    EXPECT_NE(report.to_table().find(stage.name), std::string::npos);
 }
 
 TEST(RunReport, OfNothingIsValidJson) {
