@@ -306,15 +306,8 @@ void add_batch(CLI::App& app, VerbContext& context) {
       ->excludes(resume);
   verb->add_option("--trace-routing", arguments->trace_routing,
                    "File for the experts that each row picked (JSONL)");
-  verb->add_option_function<std::string>(
-      "--profile",
-      [arguments](const std::string& file) {
-        Override setting{"profile.output", file, {}};
-        setting.origin.kind = Origin::Kind::command_line;
-        setting.origin.file = "--profile";
-        arguments->pipeline.overrides.push_back(std::move(setting));
-      },
-      "File for the profile of the run (JSON)");
+  add_setting_flag(*verb, arguments->pipeline, "--profile", "profile.output",
+                   "File for the profile of the run (JSON)");
   add_pipeline_flags(*verb, arguments->pipeline);
   add_quiet_flag(*verb, context);
   verb->callback([arguments, &context] {

@@ -72,7 +72,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& mo
 
 Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& model, PipelineSpec pipeline,
                                                            VerbContext& context, SessionOptions added) {
-  COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, choose_kernels());
+  COLIBRI_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, kernels_of_environment());
   std::unique_ptr<EngineSession> session(new EngineSession);
   session->profile_output_ = pipeline.profile.output;
   added.files.push_back({"the profile", session->profile_output_, true});

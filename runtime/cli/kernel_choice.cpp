@@ -1,22 +1,18 @@
-// COLIBRI_KERNELS, checked against the kernel table.
+// COLIBRI_KERNELS, for comparisons and tests.
 #include "runtime/cli/kernel_choice.hpp"
 
 #include <cstdlib>
-#include <string>
+#include <utility>
+
+#include "runtime/engine/kernel_choice.hpp"
 
 namespace colibri::cli {
 
-Result<const kernels::KernelTable*> choose_kernels() {
+Result<const kernels::KernelTable*> kernels_of_environment() {
   const char* forced = std::getenv("COLIBRI_KERNELS");
-  if (forced == nullptr || *forced == '\0') return &kernels::best_kernel_table();
-  if (const kernels::KernelTable* table = kernels::find_kernel_table(forced)) return table;
-  std::string usable;
-  for (const kernels::KernelTable* table : kernels::all_kernel_tables()) {
-    if (table->supported()) usable.append(usable.empty() ? "" : ", ").append(table->name);
-  }
-  return Status(ErrorCode::invalid_input,
-                std::string("COLIBRI_KERNELS names kernels that are not here or that ") +
-                    "this processor lacks: " + forced + "; usable are: " + usable);
+  auto chosen = choose_kernels(forced == nullptr ? "" : forced);
+  if (!chosen) return std::move(chosen).status().at("COLIBRI_KERNELS");
+  return chosen;
 }
 
 }  // namespace colibri::cli

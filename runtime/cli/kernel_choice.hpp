@@ -6,8 +6,7 @@
 
 namespace colibri::cli {
 
-// The variant that the environment variable COLIBRI_KERNELS names (for comparisons and tests), else
-// the best that this processor supports. A name that is unknown or unsupported is an error.
-Result<const kernels::KernelTable*> choose_kernels();
+// What the environment variable COLIBRI_KERNELS names, else the best (runtime/engine/kernel_choice.hpp).
+Result<const kernels::KernelTable*> kernels_of_environment();
 
 }  // namespace colibri::cli

@@ -59,16 +59,20 @@ void check_given_once(const std::vector<Override>& typed, PipelineProblems& prob
 
 }  // namespace
 
+// Each value is taken as it is parsed: the order among all flags is that of the command line.
+void add_setting_flag(CLI::App& verb, PipelineFlags& flags, const std::string& flag, const std::string& path,
+                      const std::string& help) {
+  verb.add_option_function<std::string>(
+          flag,
+          [&flags, flag, path](const std::string& value) {
+            flags.overrides.push_back(from_command_line(path, value, flag));
+          },
+          help)
+      ->trigger_on_parse();
+}
+
 void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags) {
-  for (const ShortForm& form : kShortForms) {
-    verb.add_option_function<std::string>(
-            form.flag,
-            [&flags, &form](const std::string& value) {
-              flags.overrides.push_back(from_command_line(form.path, value, form.flag));
-            },
-            form.help)
-        ->trigger_on_parse();
-  }
+  for (const ShortForm& form : kShortForms) add_setting_flag(verb, flags, form.flag, form.path, form.help);
   verb.add_flag_callback(
           "--virtual-placement",
           [&flags] {
@@ -76,7 +80,6 @@ void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags) {
           },
           "Run a pipeline made for another machine: its CPUs stand for those here, memory is not bound")
       ->trigger_on_parse();
-  // Each value is taken as it is parsed: the order among all flags is that of the command line.
   verb.add_option_function<std::vector<std::string>>(
           "--set",
           [&flags](const std::vector<std::string>& settings) {

@@ -22,6 +22,10 @@ struct PipelineFlags {
   std::vector<Override> overrides;
 };
 
+// A flag of a verb's own that sets one value of the pipeline: "--profile" for profile.output. `flags` must
+// outlive the parsing.
+void add_setting_flag(CLI::App& verb, PipelineFlags& flags, const std::string& flag, const std::string& path,
+                      const std::string& help);
 // Declares --set and the short forms of common settings. `flags` must outlive the parsing.
 void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags);
 // Declares --pipeline FILE too.

@@ -178,20 +178,10 @@ void add_run(CLI::App& app, VerbContext& context) {
   verb->add_option("FILE", arguments->pipeline.file, "The pipeline file")->required();
   verb->add_option("--input", arguments->input, "safetensors file with moe_input.N")->required();
   verb->add_option("-o,--output", arguments->output, "safetensors file to write")->required();
-  const auto add_setting = [&](const char* flag, const char* path, const char* help) {
-    verb->add_option_function<std::string>(
-            flag,
-            [arguments, flag, path](const std::string& value) {
-              Override setting{path, value, {}};
-              setting.origin.kind = Origin::Kind::command_line;
-              setting.origin.file = flag;
-              arguments->pipeline.overrides.push_back(std::move(setting));
-            },
-            help)
-        ->trigger_on_parse();
-  };
-  add_setting("--model", "model", "Container folder; `model` of the pipeline when left out");
-  add_setting("--profile", "profile.output", "File for the profile of the run (JSON)");
+  add_setting_flag(*verb, arguments->pipeline, "--model", "model",
+                   "Container folder; `model` of the pipeline when left out");
+  add_setting_flag(*verb, arguments->pipeline, "--profile", "profile.output",
+                   "File for the profile of the run (JSON)");
   add_pipeline_setting_flags(*verb, arguments->pipeline);
   add_quiet_flag(*verb, context);
   verb->callback([arguments, &context] {

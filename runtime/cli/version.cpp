@@ -27,7 +27,7 @@ std::string kernel_variants(const kernels::KernelTable* chosen) {
 ExitStatus run_version(bool verbose, VerbContext& context) {
   std::string text = "colibri " COLIBRI_VERSION "\n";
   if (verbose) {
-    const Result<const kernels::KernelTable*> chosen = choose_kernels();
+    const Result<const kernels::KernelTable*> chosen = kernels_of_environment();
     if (!chosen) return context.fail(Status(chosen.status()).at("version"));
     text += "kernels: " + kernel_variants(*chosen) + "\n";
     text += "compiler: " COLIBRI_COMPILER "\n";

@@ -9,6 +9,7 @@
 #include "io/container/file_system.hpp"
 #include "io/read/aligned_region.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/engine/kernel_choice.hpp"
 #include "runtime/engine/live_parameters.hpp"
 #include "runtime/engine/pipeline.hpp"
 #include "runtime/memory/step_buffers.hpp"
@@ -22,16 +23,6 @@ namespace colibri {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressPeriod{100};
-
-Result<const kernels::KernelTable*> choose_kernels(const std::string& name) {
-  if (name.empty()) return &kernels::best_kernel_table();
-  if (const kernels::KernelTable* table = kernels::find_kernel_table(name)) return table;
-  std::string known;
-  for (const kernels::KernelTable* table : kernels::all_kernel_tables()) {
-    if (table->supported()) known += (known.empty() ? "" : ", ") + std::string(table->name);
-  }
-  return Status(ErrorCode::invalid_input, "unknown kernels '" + name + "'; this processor has: " + known);
-}
 
 // Totals over all stages of a kind that the report as a whole shows.
 void sum_up(RunReport& report) {

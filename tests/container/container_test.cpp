@@ -10,26 +10,21 @@
 #include "io/checkpoint/convert.hpp"
 #include "io/container/checksum.hpp"
 #include "io/container/container_format.hpp"
-#include "tests/checkpoint/make_checkpoint.hpp"
-#include "tests/checkpoint/temporary_folder.hpp"
+#include "tests/container/model_folder.hpp"
 
 namespace colibri {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TemporaryFolder;
+using test::number_at;
+using test::put_number;
+using test::seal_header;
 
-constexpr std::uint32_t kChunk = 4096;
-
-class ContainerTest : public ::testing::Test {
+class ContainerTest : public test::ModelFolder {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(
-        test::write_synthetic_checkpoint(folder_ / "checkpoint", {.num_layers = 3, .num_experts = 5}));
-    ConvertOptions options;
-    options.chunk_bytes = kChunk;
-    const auto report = convert_checkpoint(folder_ / "checkpoint", model(), options);
-    ASSERT_TRUE(report) << report.status().to_string();
+    make_checkpoint();
+    convert(folder_ / "checkpoint", "model");
     experts_ = test::read_file(model() / "experts.bin");
     dense_ = test::read_file(model() / "model.bin");
     spec_ = test::read_file(model() / "model_spec.json");
@@ -41,35 +36,8 @@ class ContainerTest : public ::testing::Test {
     test::write_file(model() / "model_spec.json", spec_);
     test::write_file(model() / "manifest.json", manifest_);
   }
-  fs::path model() const { return folder_ / "model"; }
-  std::string open_error() const {
-    const auto opened = Container::open(model());
-    return opened ? "" : opened.status().to_string();
-  }
-  std::string verify_error() const {
-    const Status status = verify_container(model(), {});
-    return status ? "" : status.to_string();
-  }
-
-  TemporaryFolder folder_;
   std::string experts_, dense_, spec_, manifest_;
 };
-
-std::uint64_t number_at(const std::string& bytes, std::size_t offset) {
-  std::uint64_t value;
-  std::memcpy(&value, bytes.data() + offset, sizeof(value));
-  return value;
-}
-
-void put_number(std::string& bytes, std::size_t offset, std::uint64_t value) {
-  std::memcpy(bytes.data() + offset, &value, sizeof(value));
-}
-
-// Makes the header's own checksum right again, so that deeper checks are reached.
-void seal_header(std::string& bytes) {
-  put_number(bytes, 80, 0);
-  put_number(bytes, 80, xxh3_64(std::as_bytes(std::span(bytes).first(4096))));
-}
 
 void seal_table(std::string& bytes) {
   const std::uint64_t offset = number_at(bytes, 56);

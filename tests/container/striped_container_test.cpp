@@ -11,17 +11,14 @@
 #include "io/container/container.hpp"
 #include "io/container/file_handle.hpp"
 #include "io/container/free_space.hpp"
-#include "tests/checkpoint/make_checkpoint.hpp"
-#include "tests/checkpoint/temporary_folder.hpp"
+#include "tests/container/model_folder.hpp"
 
 namespace colibri {
 namespace {
 
 namespace fs = std::filesystem;
+using test::seal_header;
 using test::TemporaryFolder;
-
-constexpr std::uint32_t kLayers = 3;
-constexpr std::uint32_t kExperts = 5;
 
 std::vector<std::byte> record_bytes(const Container& container, std::uint32_t layer, std::uint32_t expert) {
   const ExpertRecord record = container.record(layer, expert);
@@ -32,38 +29,14 @@ std::vector<std::byte> record_bytes(const Container& container, std::uint32_t la
   return bytes;
 }
 
-// Makes the header's own checksum right again, so that deeper checks are reached.
-void seal_header(std::string& bytes) {
-  std::memset(bytes.data() + 80, 0, 8);
-  const std::uint64_t hash = xxh3_64(std::as_bytes(std::span(bytes).first(4096)));
-  std::memcpy(bytes.data() + 80, &hash, 8);
-}
-
-class StripedContainerTest : public ::testing::Test {
+class StripedContainerTest : public test::ModelFolder {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(test::write_synthetic_checkpoint(folder_ / "checkpoint",
-                                                 {.num_layers = kLayers, .num_experts = kExperts}));
+    make_checkpoint();
     for (const char* drive : {"a", "b", "c"}) fs::create_directory(folder_ / drive);
     convert(folder_ / "checkpoint", "model", {"a", "b"});
     part0_ = fs::read_symlink(model() / "experts.0.bin");
     part1_ = fs::read_symlink(model() / "experts.1.bin");
-  }
-  void convert(const fs::path& checkpoint, const std::string& name, const std::vector<std::string>& drives) {
-    ConvertOptions options;
-    options.chunk_bytes = 4096;
-    for (const std::string& drive : drives) options.stripe.push_back(folder_ / drive);
-    const auto report = convert_checkpoint(checkpoint, folder_ / name, options);
-    ASSERT_TRUE(report) << report.status().to_string();
-  }
-  fs::path model() const { return folder_ / "model"; }
-  std::string open_error() const {
-    const auto opened = Container::open(model());
-    return opened ? "" : opened.status().to_string();
-  }
-  std::string verify_error() const {
-    const Status status = verify_container(model(), {});
-    return status ? "" : status.to_string();
   }
   // experts.N.bin -> target
   void link(std::uint32_t part, const fs::path& target) {
@@ -72,7 +45,6 @@ class StripedContainerTest : public ::testing::Test {
     fs::create_symlink(target, path);
   }
 
-  TemporaryFolder folder_;
   fs::path part0_, part1_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "runtime/engine/pipeline.hpp"
 #include "runtime/engine/step_scheduler.hpp"
+#include "tests/support/number_source.hpp"
 #include "topology/machine.hpp"
 
 namespace colibri::testing {
@@ -19,8 +20,6 @@ namespace {
 
 constexpr PortInfo kIn[] = {{"in", MessageType::host, "numbers"}};
 constexpr PortInfo kOut[] = {{"out", MessageType::host, "numbers"}};
-constexpr StageInfo kNumbersInfo = {
-    .kind = "numbers", .help = "sends numbers", .outputs = kOut, .source = true};
 constexpr StageInfo kWorkInfo = {.kind = "work", .help = "what a test says", .inputs = kIn, .outputs = kOut};
 constexpr StageInfo kDeviceInfo = {
     .kind = "device", .help = "computes elsewhere", .inputs = kIn, .outputs = kOut};
@@ -28,7 +27,6 @@ constexpr StageInfo kCheckInfo = {.kind = "check", .help = "counts", .inputs = k
 
 // What the stages of a test do, and what they saw.
 struct Script {
-  std::uint32_t numbers = 1000;
   std::function<void(StageContext&, std::uint32_t)> work;
   std::atomic<std::uint32_t> checked{0}, stopped{0}, out_of_order{0};
 };
@@ -47,22 +45,6 @@ class Counted : public Stage {
 
  protected:
   StageContext* context_ = nullptr;
-};
-
-class Numbers final : public Counted {
- public:
-  Wait on_message(Message&, Emitter& out) override { return resume(out); }
-  Wait resume(Emitter& out) override {
-    if (next_ == script()->numbers) {
-      out.end();
-      return Wait::input;
-    }
-    out.emit(0, {.first = next_++});
-    return Wait::none;
-  }
-
- private:
-  std::uint32_t next_ = 0;
 };
 
 class Work final : public Counted {
@@ -150,8 +132,8 @@ class HostStages : public ::testing::TestWithParam<Threads> {
   Status run(const std::vector<std::string>& middle) {
     Registry registry;
     for (const StageKind& kind :
-         {StageKind{&kNumbersInfo, make<Numbers>}, StageKind{&kWorkInfo, make<Work>},
-          StageKind{&kDeviceInfo, make<Device>}, StageKind{&kCheckInfo, make<Check>}}) {
+         {number_source_kind(), StageKind{&kWorkInfo, make<Work>}, StageKind{&kDeviceInfo, make<Device>},
+          StageKind{&kCheckInfo, make<Check>}}) {
       EXPECT_TRUE(registry.add(kind).is_ok());
     }
     std::vector<std::string> kinds = {"numbers"};
@@ -159,9 +141,8 @@ class HostStages : public ::testing::TestWithParam<Threads> {
     kinds.emplace_back("check");
     PipelineSpec spec;
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      StageSpec stage;
-      stage.name = kinds[i] + std::to_string(i);
-      stage.kind = kinds[i];
+      StageSpec stage = number_source(kinds[i] + std::to_string(i), 1000);
+      if (i > 0) stage = {.name = stage.name, .kind = kinds[i]};
       if (GetParam() == Threads::two_placements) stage.cpus = {machine_.cpus[i % 2]};
       spec.stages.push_back(stage);
       if (i == 0) continue;
@@ -190,7 +171,7 @@ class HostStages : public ::testing::TestWithParam<Threads> {
     COLIBRI_RETURN_IF_ERROR(pipeline.value()->start());
     pipeline.value()->wait();
     pipeline.value()->stop();
-    EXPECT_EQ(script_.stopped, kinds.size());
+    EXPECT_EQ(script_.stopped, kinds.size() - 1);  // all but the source, which is not of this file
     return pipeline.value()->status();
   }
   Script script_;

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -17,6 +15,7 @@
 #include "tests/engine/job_source.hpp"
 #include "tests/engine/shared_out_pipeline.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/small_job.hpp"
 #include "topology/machine_check.hpp"
 
 namespace colibri::testing {
@@ -66,21 +65,6 @@ std::unique_ptr<Engine> open_shared(const fs::path& container, const std::string
   auto engine = Engine::open(container, pipeline_of(yaml, settings), {});
   EXPECT_TRUE(engine.is_ok()) << engine.status().to_string();
   return engine ? std::move(engine).value() : nullptr;
-}
-
-// Tokens, and the bits of all numbers.
-Bits bits(const JobRun& run) {
-  Bits all;
-  for (const RequestResult& result : run.results) {
-    EXPECT_TRUE(result.error.is_ok()) << result.error.to_string();
-    std::vector<std::uint32_t> one(result.tokens.begin(), result.tokens.end());
-    for (const float value : result.prompt_logprobs) one.push_back(std::bit_cast<std::uint32_t>(value));
-    for (const float value : result.embedding) one.push_back(std::bit_cast<std::uint32_t>(value));
-    for (const TokenLogprob& token : result.logprobs)
-      one.push_back(std::bit_cast<std::uint32_t>(token.logprob));
-    all.push_back(std::move(one));
-  }
-  return all;
 }
 
 std::vector<Request> requests(const std::vector<std::vector<std::int32_t>>& prompts, std::size_t count) {
@@ -141,7 +125,7 @@ void expect_equal(const fs::path& container, const std::vector<std::vector<std::
         const auto engine = open_shared(container, shared_out_yaml(shape), settings);
         ASSERT_NE(engine, nullptr);
         const JobRun run = run_job(*engine, job);
-        EXPECT_EQ(bits(run), bits(expected));
+        EXPECT_EQ(result_bits(run), result_bits(expected));
         EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
         EXPECT_GT(run.report.bytes_read, 0U);
         // Totals are those of all stages of a kind: all work is done once, by somebody, and by each.
@@ -189,18 +173,14 @@ TEST(SharedExperts, EveryFetchReadsAhead) {
 }
 
 // 48 unless COLIBRI_TEST_SCALE says less; sanitizers run a fraction.
-int seeds() {
-  const char* scale = std::getenv("COLIBRI_TEST_SCALE");
-  const double factor = scale == nullptr ? 1.0 : std::atof(scale);
-  return std::max(4, static_cast<int>(48 * std::min(factor, 1.0)));
-}
+int seeds() { return std::max(4, static_cast<int>(48 * std::min(test_scale(), 1.0))); }
 
 TEST(SharedExperts, AnyOrderOfWorkGivesTheSameBits) {
   const auto container = golden_container("qwen2_moe", "config.json", "auto");
   const std::vector<Request> job = requests(golden_prompts("qwen2_moe"), 4);
   const auto reference = open_engine(container, {{"memory.experts", "100%"}});
   ASSERT_NE(reference, nullptr);
-  const Bits expected = bits(run_job(*reference, job));
+  const Bits expected = result_bits(run_job(*reference, job));
   const std::vector<SharedOut> all = shapes();
   for (int seed = 0; seed < seeds(); ++seed) {
     const auto number = static_cast<std::size_t>(seed);
@@ -218,7 +198,7 @@ TEST(SharedExperts, AnyOrderOfWorkGivesTheSameBits) {
     const std::uint64_t blocked = seed % 3 == 0 ? 0 : random() % 50;
     if (blocked > 0) options.inject_blocking = [&random, blocked] { return random() % 100 < blocked; };
     const JobRun run = run_job(*engine, job, options);
-    ASSERT_EQ(bits(run), expected);
+    ASSERT_EQ(result_bits(run), expected);
     ASSERT_EQ(run.report.bytes_read, run.report.distinct_bytes);
   }
 }
@@ -252,7 +232,7 @@ TEST(SharedExperts, AFetchWithoutWorkMayBeSlow) {
   Request request = generate_request({17, 1234}, 2);
   request.ignore_eos = true;
   ValueRecorder recorder;
-  const Bits expected = bits(run_job(*reference, {request}, {.trace = &recorder}));
+  const Bits expected = result_bits(run_job(*reference, {request}, {.trace = &recorder}));
   // An expert that no row picks in any layer.
   std::uint32_t idle = 0;
   const auto picked = [&recorder](std::uint32_t expert) {
@@ -275,7 +255,7 @@ TEST(SharedExperts, AFetchWithoutWorkMayBeSlow) {
   auto engine = Engine::open(demo_container(), pipeline_of(shared_out_yaml(shape), settings), options);
   ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
   const JobRun run = run_job(*engine.value(), {request});
-  EXPECT_EQ(bits(run), expected);
+  EXPECT_EQ(result_bits(run), expected);
   ASSERT_EQ(run.report.stages[6].name, "fetch0");
   EXPECT_EQ(run.report.stages[6].metric("demands_total"), 0U);
 }
@@ -352,7 +332,7 @@ TEST_P(SharedOutConfig, RunsAndGivesTheBitsOfTheBuiltInPipeline) {
   const auto engine = open_shared(demo_container(), config_text(GetParam()), settings);
   ASSERT_NE(engine, nullptr);
   const std::vector<Request> job = requests(demo_prompts(), 9);
-  EXPECT_EQ(bits(run_job(*engine, job)), bits(run_job(*reference, job)));
+  EXPECT_EQ(result_bits(run_job(*engine, job)), result_bits(run_job(*reference, job)));
   // Both fetches have half of the slots.
   ASSERT_EQ(engine->plan().slot_shares.size(), 2U);
   EXPECT_EQ(engine->plan().slot_shares[0].share.slots, engine->plan().slot_shares[1].share.slots);

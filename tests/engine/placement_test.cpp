@@ -18,6 +18,7 @@
 #include "runtime/engine/pipeline.hpp"
 #include "stages/dense_weights.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/number_source.hpp"
 #include "tests/support/refuse_system_call.hpp"
 #include "tests/support/thread_list.hpp"
 #include "topology/machine.hpp"
@@ -59,13 +60,6 @@ Sightings& sightings() {
 
 constexpr PortInfo kIn[] = {{"in", MessageType::host, "numbers"}};
 constexpr PortInfo kOut[] = {{"out", MessageType::host, "numbers"}};
-constexpr StageInfo kSourceInfo = {.kind = "numbers",
-                                   .help = "counts",
-                                   .inputs = {},
-                                   .outputs = kOut,
-                                   .params = {},
-                                   .metrics = {},
-                                   .source = true};
 constexpr StageInfo kProbeInfo = {.kind = "probe",
                                   .help = "looks where it is",
                                   .inputs = kIn,
@@ -74,20 +68,6 @@ constexpr StageInfo kProbeInfo = {.kind = "probe",
                                   .metrics = {}};
 constexpr StageInfo kEndInfo = {
     .kind = "end", .help = "looks where it is", .inputs = kIn, .outputs = {}, .params = {}, .metrics = {}};
-
-class Numbering final : public Stage {
- public:
-  Status start(StageContext&) override { return {}; }
-  Wait on_message(Message&, Emitter&) override { return Wait::none; }
-  Wait resume(Emitter& out) override {
-    out.emit(0, {.type = MessageType::host, .first = sent_});
-    if (++sent_ == 300) out.end();
-    return Wait::none;
-  }
-
- private:
-  std::uint32_t sent_ = 0;
-};
 
 class Probe final : public Stage {
  public:
@@ -137,7 +117,7 @@ void run_probes(const PlacementPlan& plan, const PipelineSpec& spec, const Regis
 
 Registry probe_registry() {
   Registry registry;
-  EXPECT_TRUE(registry.add({&kSourceInfo, [] { return std::unique_ptr<Stage>(new Numbering); }}).is_ok());
+  EXPECT_TRUE(registry.add(number_source_kind()).is_ok());
   EXPECT_TRUE(registry.add({&kProbeInfo, [] { return std::unique_ptr<Stage>(new Probe(true)); }}).is_ok());
   EXPECT_TRUE(registry.add({&kEndInfo, [] { return std::unique_ptr<Stage>(new Probe(false)); }}).is_ok());
   return registry;
@@ -145,7 +125,7 @@ Registry probe_registry() {
 
 PipelineSpec probe_pipeline(const Numbers& first, const Numbers& second) {
   PipelineSpec spec;
-  spec.stages = {{.name = "numbers", .kind = "numbers"},
+  spec.stages = {number_source("numbers", 300),
                  {.name = "first", .kind = "probe", .cpus = first},
                  {.name = "second", .kind = "probe", .cpus = second},
                  {.name = "third", .kind = "end"}};

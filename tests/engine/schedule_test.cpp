@@ -6,6 +6,7 @@
 #include <random>
 
 #include "runtime/engine/step_scheduler.hpp"
+#include "tests/engine/shared_out_pipeline.hpp"
 #include "tests/support/golden_model.hpp"
 #include "tests/support/small_job.hpp"
 #include "tests/support/watchdog.hpp"
@@ -64,53 +65,22 @@ TEST(Schedule, AnyOrderOfWorkGivesTheSameBits) {
 // Three fetches with a slot each, and two steps of which a wave can share what the other step has read: a
 // wave that ran ahead of its step must not keep the slot that the rest of the step waits for.
 TEST(Schedule, StepsThatShareRecordsDoNotWaitForEachOther) {
-  std::string yaml =
-      "version: 1\nmemory: {dynamic: 16MiB, experts: min}\n"
-      "steps: {max_rows: 7, wave_rows: 1, in_flight: 2}\nstages:\n";
-  for (const char* kind :
-       {"read", "admit", "embed", "attend", "route", "transfer", "compute", "combine", "sample", "write"})
-    yaml += std::string("  ") + kind + ": {kind: " + kind + "}\n";
-  for (const char* part : {"0", "1", "2"})
-    yaml += std::string("  f") + part + ": {kind: fetch, experts: " + part + "/3}\n";
-  yaml += "edges:\n";
-  auto edge = [&yaml](const std::string& from, const std::string& to) {
-    yaml += "  - {from: " + from + ", to: " + to + "}\n";
-  };
-  edge("read.requests", "admit.requests");
-  edge("admit.waves", "embed.waves");
-  edge("embed.waves", "attend.fresh");
-  edge("attend.routed", "route.waves");
-  edge("route.waves", "combine.waves");
-  edge("combine.next_layer", "attend.looping");
-  edge("attend.finished", "sample.waves");
-  edge("sample.done", "admit.done");
-  edge("sample.outcomes", "write.outcomes");
-  edge("admit.outcomes", "write.outcomes");
-  for (const std::string fetch : {"f0", "f1", "f2"}) {
-    edge("route.demand", fetch + ".demand");
-    edge(fetch + ".experts", "transfer.experts");
-    edge("transfer.released", fetch + ".released");
-  }
-  edge("route.visits", "compute.visits");
-  edge("transfer.experts", "compute.experts");
-  edge("compute.released", "transfer.released");
-  edge("compute.done", "combine.done");
-  const Registry registry = builtin_registry();
-  const auto infos = registry.infos();
-  PipelineProblems problems;
-  const PipelineSpec spec = parse_pipeline(yaml, "three-fetches.yaml", infos, {}, problems);
-  check_pipeline(spec, infos, problems);
-  ASSERT_TRUE(problems.to_status().is_ok()) << problems.to_status().to_string();
+  const SharedOut shape{"three", {{"0/3"}, {"1/3"}, {"2/3"}}, {{"all"}}, {{"all"}}, false};
   const auto container = golden_container(kModel, "config.json", "auto");
   const auto reference = open_engine(container, {{"memory.experts", "100%"}});
   ASSERT_NE(reference, nullptr);
   const auto expected = result_bits(run_job(*reference, requests()));
-  auto engine = Engine::open(container, spec, {});
-  ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
+  const auto engine =
+      open_pipeline(container, pipeline_from(shared_out_yaml(shape), {{"memory.dynamic", "16MiB"},
+                                                                      {"memory.experts", "min"},
+                                                                      {"steps.max_rows", "7"},
+                                                                      {"steps.wave_rows", "1"},
+                                                                      {"steps.in_flight", "2"}}));
+  ASSERT_NE(engine, nullptr);
   for (int seed = 0; seed < seeds(); ++seed) {
     const Watchdog watchdog("seed " + std::to_string(seed));
     StepScheduler scheduler(static_cast<std::uint64_t>(seed));
-    const JobRun run = run_job(*engine.value(), requests(), {.stepped = &scheduler});
+    const JobRun run = run_job(*engine, requests(), {.stepped = &scheduler});
     ASSERT_EQ(result_bits(run), expected) << "seed " << seed;
     ASSERT_EQ(run.report.bytes_read, run.report.distinct_bytes) << "seed " << seed;
   }

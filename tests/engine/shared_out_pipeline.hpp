@@ -18,6 +18,7 @@ struct SharedStage {
 struct SharedOut {
   std::string name;
   std::vector<SharedStage> fetch, transfer, compute;
+  bool predict = true;
 };
 
 // The stages' experts have an id below 64 in common: only then is there an edge between them.
@@ -33,8 +34,8 @@ inline bool overlap(const SharedStage& a, const SharedStage& b) {
 // The built-in pipeline with these stages in place of one fetch, transfer and compute.
 inline std::string shared_out_yaml(const SharedOut& shape) {
   std::string text = "version: 1\nstages:\n";
-  for (const char* kind : {"read", "admit", "embed", "attend", "route", "predict"}) {
-    text += "  " + std::string(kind) + ": {kind: " + kind + "}\n";
+  for (const std::string kind : {"read", "admit", "embed", "attend", "route", "predict"}) {
+    if (shape.predict || kind != "predict") text += "  " + kind + ": {kind: " + kind + "}\n";
   }
   const auto name = [](std::string_view kind, std::size_t i) {
     return std::string(kind) + std::to_string(i);
@@ -62,13 +63,13 @@ inline std::string shared_out_yaml(const SharedOut& shape) {
   edge("combine.next_layer", "attend.looping");
   edge("attend.finished", "sample.waves");
   edge("sample.done", "admit.done");
-  edge("route.residual", "predict.residual");
+  if (shape.predict) edge("route.residual", "predict.residual");
   edge("sample.outcomes", "write.outcomes");
   edge("admit.outcomes", "write.outcomes");
   std::string hints = "predict.hints";  // they pass all fetches
   for (std::size_t i = 0; i < shape.fetch.size(); ++i) {
     edge("route.demand", name("fetch", i) + ".demand");
-    edge(hints, name("fetch", i) + ".hints");
+    if (shape.predict) edge(hints, name("fetch", i) + ".hints");
     hints = name("fetch", i) + ".spent";
     for (std::size_t j = 0; j < shape.transfer.size(); ++j) {
       if (!overlap(shape.fetch[i], shape.transfer[j])) continue;
@@ -76,7 +77,7 @@ inline std::string shared_out_yaml(const SharedOut& shape) {
       edge(name("transfer", j) + ".released", name("fetch", i) + ".released");
     }
   }
-  edge(hints, "route.spent");
+  if (shape.predict) edge(hints, "route.spent");
   for (std::size_t i = 0; i < shape.compute.size(); ++i) {
     edge("route.visits", name("compute", i) + ".visits");
     edge(name("compute", i) + ".done", "combine.done");

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <bit>
 #include <fstream>
 #include <iterator>
 
 #include "io/checkpoint/convert.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/small_job.hpp"
 #include "topology/expert_partition.hpp"
 
 namespace colibri::testing {
@@ -28,20 +28,6 @@ std::vector<Request> requests() {
     all.push_back(i % 4 == 3 ? score_request(prompt) : generate_request(prompt, 6));
     if (i % 4 != 3) all.back().logprobs = 3;
     if (i % 4 != 3) all.back().logprobs_given = true;
-  }
-  return all;
-}
-
-// Tokens, and the bits of all numbers.
-std::vector<std::vector<std::uint32_t>> bits(const JobRun& run) {
-  std::vector<std::vector<std::uint32_t>> all;
-  for (const RequestResult& result : run.results) {
-    EXPECT_TRUE(result.error.is_ok()) << result.error.to_string();
-    std::vector<std::uint32_t> one(result.tokens.begin(), result.tokens.end());
-    for (const float value : result.prompt_logprobs) one.push_back(std::bit_cast<std::uint32_t>(value));
-    for (const TokenLogprob& token : result.logprobs)
-      one.push_back(std::bit_cast<std::uint32_t>(token.logprob));
-    all.push_back(std::move(one));
   }
   return all;
 }
@@ -70,13 +56,13 @@ TEST_F(StripedModel, AnswersLikeTheModelInOneFile) {
       open_engine(container_of(demo_checkpoint(), "config.json", "auto"), {{"memory.experts", "25%"}});
   ASSERT_NE(whole, nullptr);
   const JobRun expected = run_job(*whole, requests());
-  const auto expected_bits = bits(expected);
+  const auto expected_bits = result_bits(expected);
   for (const char* backend : {"pread", "auto"}) {
     const auto striped =
         open_engine(folder_ / "model", {{"memory.experts", "25%"}, {"stages.fetch.backend", backend}});
     ASSERT_NE(striped, nullptr);
     const JobRun run = run_job(*striped, requests());
-    EXPECT_EQ(bits(run), expected_bits) << backend;
+    EXPECT_EQ(result_bits(run), expected_bits) << backend;
     EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
     EXPECT_GT(run.report.bytes_read, 0U);
   }
@@ -113,7 +99,7 @@ TEST_F(StripedModel, AFetchForEachDrive) {
       open_engine(container_of(demo_checkpoint(), "config.json", "auto"), {{"memory.experts", "25%"}});
   ASSERT_NE(whole, nullptr);
   const JobRun run = run_job(*engine.value(), requests());
-  EXPECT_EQ(bits(run), bits(run_job(*whole, requests())));
+  EXPECT_EQ(result_bits(run), result_bits(run_job(*whole, requests())));
   EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
   for (const StageReport& stage : run.report.stages) {
     if (stage.kind != "fetch") continue;

@@ -1,10 +1,11 @@
-// No wake-up is lost between the threads of a placement and between placements: chains of relays over edges that
-// are nearly always full or empty deliver every message, in order.
+// No wake-up is lost between the threads of a placement and between placements: chains of relays over edges
+// that are nearly always full or empty deliver every message, in order.
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "runtime/engine/pipeline.hpp"
+#include "tests/support/number_source.hpp"
 #include "topology/machine.hpp"
 
 namespace colibri::testing {
@@ -12,16 +13,23 @@ namespace {
 
 constexpr PortInfo kOneOutput[] = {{"out", MessageType::host, "what comes out"}};
 constexpr PortInfo kIn[] = {{"in", MessageType::host, "numbers", true, true}};
-constexpr StageInfo kNumbersInfo = {.kind = "numbers", .help = "sends numbers", .inputs = {}, .outputs = kOneOutput,
-                                    .params = {}, .metrics = {}, .max_emits = 1, .source = true};
-constexpr StageInfo kRelayInfo = {.kind = "relay", .help = "passes on", .inputs = kIn, .outputs = kOneOutput,
-                                  .params = {}, .metrics = {}, .max_emits = 1};
-constexpr StageInfo kCheckInfo = {.kind = "check", .help = "counts", .inputs = kIn, .outputs = {},
-                                  .params = {}, .metrics = {}, .max_emits = 1};
+constexpr StageInfo kRelayInfo = {.kind = "relay",
+                                  .help = "passes on",
+                                  .inputs = kIn,
+                                  .outputs = kOneOutput,
+                                  .params = {},
+                                  .metrics = {},
+                                  .max_emits = 1};
+constexpr StageInfo kCheckInfo = {.kind = "check",
+                                  .help = "counts",
+                                  .inputs = kIn,
+                                  .outputs = {},
+                                  .params = {},
+                                  .metrics = {},
+                                  .max_emits = 1};
 
-// What each source sends, and what arrived; looked at after the end.
+// What arrived; looked at after the end.
 struct Checked {
-  std::uint32_t wanted = 0;
   std::uint64_t count = 0, sum = 0;
   bool in_order = true;
 };
@@ -29,23 +37,6 @@ Checked& checked() {
   static Checked one;
   return one;
 }
-
-class Numbers final : public Stage {
- public:
-  Status start(StageContext&) override { return {}; }
-  Wait on_message(Message&, Emitter& out) override { return resume(out); }
-  Wait resume(Emitter& out) override {
-    if (next_ == checked().wanted) {
-      out.end();
-      return Wait::input;
-    }
-    out.emit(0, {.first = next_++});
-    return Wait::none;
-  }
-
- private:
-  std::uint32_t next_ = 0;
-};
 
 class Relay final : public Stage {
  public:
@@ -76,14 +67,12 @@ class Threads : public ::testing::Test {
  protected:
   void run(std::uint32_t sources, std::uint32_t relays, std::uint32_t capacity, bool two_placements) {
     Registry registry;
-    ASSERT_TRUE(registry.add({&kNumbersInfo, [] { return std::unique_ptr<Stage>(new Numbers); }}).is_ok());
+    ASSERT_TRUE(registry.add(number_source_kind()).is_ok());
     ASSERT_TRUE(registry.add({&kRelayInfo, [] { return std::unique_ptr<Stage>(new Relay); }}).is_ok());
     ASSERT_TRUE(registry.add({&kCheckInfo, [] { return std::unique_ptr<Stage>(new Check); }}).is_ok());
+    const std::uint32_t wanted = two_placements ? 3'000 : 30'000;  // a hop between placements takes longer
     PipelineSpec spec;
-    auto stage = [&](const std::string& name, const std::string& kind) {
-      StageSpec one;
-      one.name = name;
-      one.kind = kind;
+    auto stage = [&](StageSpec one) {
       if (two_placements) one.cpus = {static_cast<std::uint32_t>(spec.stages.size() % 2)};
       spec.stages.push_back(one);
     };
@@ -96,10 +85,11 @@ class Threads : public ::testing::Test {
       one.capacity = capacity;
       spec.edges.push_back(one);
     };
-    for (std::uint32_t i = 0; i < relays; ++i) stage("relay" + std::to_string(i), "relay");
-    stage("check", "check");
-    for (std::uint32_t i = 0; i < sources; ++i) stage("numbers" + std::to_string(i), "numbers");
-    for (std::uint32_t i = 0; i < sources; ++i) edge("numbers" + std::to_string(i), relays > 0 ? "relay0" : "check");
+    for (std::uint32_t i = 0; i < relays; ++i) stage({.name = "relay" + std::to_string(i), .kind = "relay"});
+    stage({.name = "check", .kind = "check"});
+    for (std::uint32_t i = 0; i < sources; ++i) stage(number_source("numbers" + std::to_string(i), wanted));
+    for (std::uint32_t i = 0; i < sources; ++i)
+      edge("numbers" + std::to_string(i), relays > 0 ? "relay0" : "check");
     for (std::uint32_t i = 0; i < relays; ++i) {
       edge("relay" + std::to_string(i), i + 1 < relays ? "relay" + std::to_string(i + 1) : "check");
     }
@@ -115,8 +105,7 @@ class Threads : public ::testing::Test {
     Pipeline::Options options;
     options.placement = &placement;
     const std::vector<std::uint64_t> no_memory(spec.stages.size());
-    const std::uint64_t wanted = two_placements ? 3'000 : 30'000;  // a hop between placements takes longer
-    checked() = {.wanted = static_cast<std::uint32_t>(wanted)};
+    checked() = {};
     auto pipeline = Pipeline::build(spec, registry, services, no_memory, {}, options);
     ASSERT_TRUE(pipeline.is_ok()) << pipeline.status().to_string();
     ASSERT_TRUE(pipeline.value()->start().is_ok());
@@ -124,7 +113,7 @@ class Threads : public ::testing::Test {
     pipeline.value()->stop();
     EXPECT_TRUE(pipeline.value()->status().is_ok());
     EXPECT_EQ(checked().count, sources * wanted);
-    EXPECT_EQ(checked().sum, sources * wanted * (wanted - 1) / 2);
+    EXPECT_EQ(checked().sum, std::uint64_t{sources} * wanted * (wanted - 1) / 2);
     EXPECT_TRUE(checked().in_order || sources > 1);
     for (const StageReport& report : pipeline.value()->report()) {
       // A source counts what it sends, the others what they take.
