@@ -19,24 +19,31 @@ namespace {
 
 void add_help(CLI::App& app, VerbContext& context) {
   CLI::App* verb = app.add_subcommand("help", "Explain a verb");
-  verb->footer("Examples:\n  colibri help convert");
-  auto name = std::make_shared<std::string>();
-  verb->add_option("VERB", *name, "The verb to explain; all of them are listed when it is left out");
-  verb->callback([&app, &context, name] {
-    context.run = [&app, &context, name] {
-      if (name->empty()) {
+  verb->footer("Examples:\n  colibri help convert\n  colibri help bench disk");
+  auto names = std::make_shared<std::vector<std::string>>();
+  verb->add_option("VERB", *names, "The verb to explain; all of them are listed when it is left out");
+  verb->callback([&app, &context, names] {
+    context.run = [&app, &context, names] {
+      if (names->empty()) {
         // Not app.help(): that would explain the verb that was parsed, which is this one.
         context.console.print(
             app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
         return ExitStatus::ok;
       }
-      const std::vector<const CLI::App*> explained = std::as_const(app).get_subcommands(
-          [&name](const CLI::App* known) { return known->get_name() == *name; });
-      if (explained.empty()) {
-        context.console.error(unknown_verb_sentence(app, *name) + ". Verbs are listed by: colibri --help");
-        return ExitStatus::wrong_usage;
+      const CLI::App* explained = &app;
+      std::string path;
+      for (const std::string& name : *names) {
+        path += (path.empty() ? "" : " ") + explained->get_name();
+        const std::vector<const CLI::App*> found =
+            explained->get_subcommands([&name](const CLI::App* known) { return known->get_name() == name; });
+        if (found.empty()) {
+          context.console.error(unknown_verb_sentence(*explained, name) + ". Verbs are listed by: " + path +
+                                " --help");
+          return ExitStatus::wrong_usage;
+        }
+        explained = found.front();
       }
-      context.console.print(explained.front()->help(app.get_name()));
+      context.console.print(explained->help(path));
       return ExitStatus::ok;
     };
   });
@@ -57,6 +64,7 @@ void declare_verbs(CLI::App& app, VerbContext& context) {
   add_trace(app, context);
   add_tokenize(app, context);
   add_check(app, context);
+  add_bench(app, context);
   add_version(app, context);
   add_help(app, context);
 }

@@ -37,7 +37,9 @@ std::string left_over_sentence(const CLI::App& verb) {
     const std::string flag = word.substr(0, word.find('='));
     return "unknown flag: " + flag + did_you_mean(flag, flags_of(verb));
   }
-  return words.empty() ? std::string() : "unexpected argument: " + words.front();
+  if (words.empty()) return {};
+  const bool group = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
+  return group ? unknown_verb_sentence(verb, words.front()) : "unexpected argument: " + words.front();
 }
 
 }  // namespace
@@ -62,10 +64,16 @@ ExitStatus report_usage_error(const CLI::App& app, const CLI::ParseError& error,
     console.error(sentence + ". Verbs are listed by: colibri --help");
     return ExitStatus::wrong_usage;
   }
-  const CLI::App& verb = *chosen.back();
-  std::string sentence = left_over_sentence(verb);
+  // Of a group of verbs, as far as it was named.
+  const CLI::App* verb = chosen.back();
+  std::string name = verb->get_name();
+  while (!verb->get_subcommands().empty()) {
+    verb = verb->get_subcommands().back();
+    name += " " + verb->get_name();
+  }
+  std::string sentence = left_over_sentence(*verb);
   if (sentence.empty()) sentence = error.what();
-  console.error(verb.get_name() + ": " + sentence + ". Usage and examples: colibri help " + verb.get_name());
+  console.error(name + ": " + sentence + ". Usage and examples: colibri help " + name);
   return ExitStatus::wrong_usage;
 }
 

@@ -43,6 +43,7 @@ struct VerbContext {
 // Declares `--quiet`, for verbs that report progress.
 void add_quiet_flag(CLI::App& verb, VerbContext& context);
 
+void add_bench(CLI::App& app, VerbContext& context);
 void add_convert(CLI::App& app, VerbContext& context);
 void add_inspect(CLI::App& app, VerbContext& context);
 void add_replay(CLI::App& app, VerbContext& context);

@@ -139,6 +139,7 @@ TEST_F(Readme, ItsFlagsExist) {
                            "tokenize", "replay", "stage", "synth", "check", "run", "version"}) {
     help += run_program({kColibriProgram, "help", verb}, options()).out;
   }
+  help += run_program({kColibriProgram, "help", "bench", "disk"}, options()).out;
   const Page readme = page("README.md");
   std::string text;
   for (const std::string& span : readme.spans) {
