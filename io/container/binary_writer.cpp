@@ -138,6 +138,7 @@ Status BinaryWriter::flush() {
   sha_.update(buffer_);
   position_ += buffer_.size();
   buffer_.clear();
+  write_behind_.advance(file_, position_);
   return Status::ok();
 }
 

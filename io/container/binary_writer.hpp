@@ -18,6 +18,7 @@
 #include "io/container/checksum.hpp"
 #include "io/container/container_format.hpp"
 #include "io/container/file_handle.hpp"
+#include "io/container/write_behind.hpp"
 #include "io/status.hpp"
 
 namespace colibri {
@@ -71,6 +72,7 @@ class BinaryWriter final : private UnitSink {
   std::vector<std::byte> buffer_;   // bytes after position_ that are not written yet
   std::vector<std::byte> scratch_;  // of re-reading
   Sha256Stream sha_;
+  WriteBehind write_behind_;
 
   BinaryUnit unit_;
   bool in_unit_ = false;
