@@ -14,7 +14,7 @@ ReadBackendOptions fetch_read_options(StageContext& context) {
   options.direct = direct == "on" ? DirectIo::on : direct == "off" ? DirectIo::off : DirectIo::automatic;
   options.lanes = context.is_auto("lanes") ? 0 : static_cast<std::uint32_t>(context.integer("lanes"));
   options.inflight_bytes = context.integer("inflight_bytes");
-  options.read_bytes_max = context.integer("read_bytes");
+  options.read_bytes = context.integer("read_bytes");
   options.bandwidth_limit = context.integer("bandwidth_limit");
   return options;
 }

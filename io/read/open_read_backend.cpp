@@ -29,11 +29,11 @@ Status check_options(const ReadBackendOptions& options, const ReadBackend::OnCom
     return Status(ErrorCode::invalid_input, "too many read lanes: " + std::to_string(options.lanes) +
                                                 "; use at most " + std::to_string(kMaxReadLanes));
   }
-  if (options.max_outstanding == 0 || options.inflight_bytes == 0 || options.read_bytes_max == 0) {
+  if (options.max_outstanding == 0 || options.inflight_bytes == 0 || options.read_bytes == 0) {
     return Status(ErrorCode::invalid_input,
                   "read limits must not be 0: max_outstanding " + std::to_string(options.max_outstanding) +
-                      ", inflight_bytes " + std::to_string(options.inflight_bytes) + ", read_bytes_max " +
-                      std::to_string(options.read_bytes_max) + "; set each to at least 1");
+                      ", inflight_bytes " + std::to_string(options.inflight_bytes) + ", read_bytes " +
+                      std::to_string(options.read_bytes) + "; set each to at least 1");
   }
   if (options.virtual_device && !options.drives.empty()) {
     return Status(ErrorCode::invalid_input,

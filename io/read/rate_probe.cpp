@@ -144,7 +144,7 @@ Result<ReadRate> measure_read_rate(const RateProbe& probe) {
   options.lanes = probe.depth;
   options.max_outstanding = reads;
   options.inflight_bytes = UINT64_MAX;
-  options.read_bytes_max = probe.read_bytes;
+  options.read_bytes = probe.read_bytes;
   options.registered_region = load.memory();
   options.log = probe.log;
   COLIBRI_ASSIGN_OR_RETURN(const std::unique_ptr<ReadBackend> backend,

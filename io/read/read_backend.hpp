@@ -119,7 +119,8 @@ struct ReadBackendOptions {
   DirectIo direct = DirectIo::automatic;
   std::uint32_t max_outstanding = 1024;        // requests accepted and not yet completed
   std::uint64_t inflight_bytes = 64ULL << 20;  // bytes being read at a time (one read is always allowed)
-  std::uint64_t read_bytes_max = 1ULL << 20;   // longer requests are split; rounded to whole chunks
+  // Requests are read in pieces of at least this and less than twice this, in whole chunks.
+  std::uint64_t read_bytes = 1ULL << 20;
   std::span<std::byte>
       registered_region;  // io_uring: registered with the kernel if it allows; outlives the backend
   std::function<void(std::string)> log;  // one line for each step down; may be called on a backend thread

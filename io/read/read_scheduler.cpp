@@ -25,13 +25,13 @@ ReadScheduler::ReadScheduler(std::unique_ptr<ReadFiles> files, const ReadBackend
                              OnComplete on_complete)
     : files_(std::move(files)),
       inflight_bytes_max_(options.inflight_bytes),
-      read_bytes_max_(
-          std::max(options.read_bytes_max - options.read_bytes_max % kReadAlignment, kReadAlignment)),
+      read_bytes_(std::max(options.read_bytes - options.read_bytes % kReadAlignment, kReadAlignment)),
       checked_(options.virtual_device == nullptr ||
                options.virtual_device->contents() == VirtualContents::files),
       limit_(std::make_shared<DeviceModel>(DeviceLaw{.bytes_per_second = options.bandwidth_limit})),
       on_complete_(std::move(on_complete)),
-      queue_(options.max_outstanding) {}
+      queue_(options.max_outstanding, files_->count()),
+      inflight_by_file_(files_->count()) {}
 
 ReadScheduler::~ReadScheduler() {
   std::unique_lock lock(mutex_);
@@ -81,10 +81,14 @@ Status ReadScheduler::check(const ReadRequest& request) const {
   return Status::ok();
 }
 
-std::uint64_t ReadScheduler::piece_bytes(const ReadRequest& request) const {
-  if (request.chunk_hashes.empty()) return read_bytes_max_;
+std::uint64_t ReadScheduler::piece_bytes(const ReadRequest& request, std::uint64_t left) const {
   // Whole chunks, so that each piece can be verified by itself as soon as it is there.
-  return std::max(request.chunk_bytes, read_bytes_max_ - read_bytes_max_ % request.chunk_bytes);
+  const std::uint64_t unit = request.chunk_hashes.empty() ? kReadAlignment : request.chunk_bytes;
+  const std::uint64_t least = std::max(unit, read_bytes_ - read_bytes_ % unit);
+  // As many as there can be of that size, all about equal: a small rest would cost a read of its own.
+  const std::uint64_t pieces = left / least;
+  if (pieces <= 1) return left;
+  return left / pieces - left / pieces % unit;
 }
 
 Status ReadScheduler::submit(const ReadRequest& request) {
@@ -151,10 +155,10 @@ void ReadScheduler::cancel_line(Line line) {
 
 void ReadScheduler::issue() {
   while (!free_lanes_.empty()) {
-    const std::uint32_t index = queue_.front();
+    const std::uint32_t index = queue_.next(inflight_by_file_);
     if (index == RequestQueue::kNone) return;
     RequestQueue::Entry& entry = queue_.entry(index);
-    const std::uint64_t length = std::min(piece_bytes(entry.request), entry.request.length - entry.issued);
+    const std::uint64_t length = piece_bytes(entry.request, entry.request.length - entry.issued);
     if (inflight_bytes_ != 0 &&
         length > inflight_bytes_max_ - std::min(inflight_bytes_, inflight_bytes_max_)) {
       return;
@@ -173,6 +177,7 @@ void ReadScheduler::issue() {
     entry.issued += length;
     ++entry.pieces_in_flight;
     inflight_bytes_ += length;
+    inflight_by_file_[entry.request.file] += length;
     if (entry.issued == entry.request.length) queue_.move(index, Line::none);
     lanes_->start(lane, piece.next_read());
   }
@@ -195,6 +200,7 @@ void ReadScheduler::on_read(std::uint32_t lane, const RawResult& result) {
     stats_.retried_bytes += piece.retried_bytes();
     --entry.pieces_in_flight;
     inflight_bytes_ -= piece.length();
+    inflight_by_file_[entry.request.file] -= piece.length();
     if (inflight_bytes_ == 0) stats_.busy_seconds += seconds_since(busy_since_);
     if (step == PieceRead::Step::failed) {
       if (entry.failure.is_ok()) entry.failure = piece.failure();

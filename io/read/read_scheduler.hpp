@@ -1,9 +1,9 @@
 // ReadScheduler: the ReadBackend over any RawLanes.
 //
-// Splits requests into pieces of whole chunks, hands pieces to free lanes (demands first,
-// within the bound on bytes in flight), lets PieceRead deal with every result, and
-// delivers one completion per request when its last piece has come back. One mutex guards
-// the queue; hashing and completions run outside it. Internal to io/read.
+// Splits requests into pieces of whole chunks, hands pieces to free lanes (demands first, to
+// the drive with the fewest bytes in flight, within the bound on all of them), lets PieceRead deal with every
+// result, and delivers one completion per request when its last piece has come back. One mutex guards the
+// queue; hashing and completions run outside it. Internal to io/read.
 #pragma once
 
 #include <condition_variable>
@@ -53,7 +53,8 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   };
 
   Status check(const ReadRequest& request) const;
-  std::uint64_t piece_bytes(const ReadRequest& request) const;
+  // Of the next piece, with `left` bytes of the request to go.
+  std::uint64_t piece_bytes(const ReadRequest& request, std::uint64_t left) const;
   // These four are called with the mutex held.
   void issue();
   void refuse_and_cancel();
@@ -65,7 +66,7 @@ class ReadScheduler final : public ReadBackend, public RawSink {
 
   std::unique_ptr<ReadFiles> files_;
   const std::uint64_t inflight_bytes_max_;
-  const std::uint64_t read_bytes_max_;
+  const std::uint64_t read_bytes_;
   const bool checked_;  // by the checksums that requests carry
   const std::shared_ptr<DeviceModel> limit_;
   OnComplete on_complete_;
@@ -77,7 +78,8 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   std::vector<Lane> lane_states_;  // an element belongs to its lane while that carries a read
   std::vector<std::uint32_t> free_lanes_;
   std::uint64_t inflight_bytes_ = 0;
-  std::uint32_t undelivered_ = 0;  // accepted, and the completion has not returned yet
+  std::vector<std::uint64_t> inflight_by_file_;  // [files]
+  std::uint32_t undelivered_ = 0;                // accepted, and the completion has not returned yet
   bool closed_ = false;
   ReadStats stats_;
   Clock::time_point busy_since_;

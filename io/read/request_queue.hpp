@@ -1,13 +1,15 @@
 // RequestQueue: the requests of a backend, in a table whose size is fixed at creation.
 //
 // Requests wait in one of three lines: demands, hints, and cancelled ones whose completion
-// is yet to be delivered. A request leaves its line when its last piece has been issued,
-// so a hint that is partly read can still be overtaken and promoted. Nothing allocates
-// after construction. Not thread-safe; internal to io/read.
+// is yet to be delivered. Demands and hints have a line for each file, that is each drive, so
+// that one with a long line does not keep the others from work. A request leaves its line when
+// its last piece has been issued, so a hint that is partly read can still be overtaken and
+// promoted. Nothing allocates after construction. Not thread-safe; internal to io/read.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "io/read/read_backend.hpp"
@@ -28,11 +30,12 @@ class RequestQueue {
     std::chrono::steady_clock::time_point first_issue;
     Status failure;  // the first one
     Line line = Line::none;
+    std::uint64_t order = 0;         // of joining the line
     std::uint32_t previous = kNone;  // in the line
     std::uint32_t next = kNone;      // in the line, or in the list of free entries
   };
 
-  explicit RequestQueue(std::uint32_t capacity);
+  RequestQueue(std::uint32_t capacity, std::uint32_t files);
 
   // Takes a free entry and appends it to its line; kNone when all are in use.
   std::uint32_t add(const ReadRequest& request);
@@ -40,9 +43,11 @@ class RequestQueue {
   void release(std::uint32_t index);
 
   Entry& entry(std::uint32_t index) { return entries_[index]; }
-  // The first demand, else the first hint, else kNone.
-  std::uint32_t front() const;
-  std::uint32_t front(Line line) const { return lines_[static_cast<std::size_t>(line)].head; }
+  // What to read next: a demand, else a hint, else kNone; of the file with the fewest bytes in flight
+  // (in_flight [files]) that has any, and there the oldest.
+  std::uint32_t next(std::span<const std::uint64_t> in_flight) const;
+  // The oldest of a line.
+  std::uint32_t front(Line line) const;
   std::uint32_t find(Line line, std::uint64_t tag) const;
   // Moves an entry to the end of `line`, or out of all lines.
   void move(std::uint32_t index, Line line);
@@ -56,8 +61,17 @@ class RequestQueue {
     std::uint32_t tail = kNone;
   };
 
+  // The line of a file, or the one of all cancelled requests.
+  Ends& ends(Line line, std::uint32_t file) {
+    return line == Line::cancelled ? cancelled_ : lines_[static_cast<std::size_t>(line) * files_ + file];
+  }
+  std::span<const Ends> lines_of(Line line) const;
+
+  std::uint32_t files_;
   std::vector<Entry> entries_;
-  Ends lines_[3];  // demand, hint, cancelled
+  std::vector<Ends> lines_;  // demands by file, then hints by file
+  Ends cancelled_;
+  std::uint64_t next_order_ = 0;
   std::uint32_t free_ = kNone;
   std::uint32_t used_ = 0;
 };

@@ -27,10 +27,10 @@ constexpr std::chrono::milliseconds kLong{30'000};  // for what must happen
 constexpr std::chrono::milliseconds kShort{100};    // for what must not
 
 fs::path model() { return golden_container("qwen3_moe", "config.json", "auto"); }
-// Records of more than one chunk.
+// Records of several chunks.
 fs::path demo_model() {
   return container_of(fs::path(COLIBRI_TEST_DATA).parent_path() / "configs/demo/checkpoint", "config.json",
-                      "auto");
+                      "f32");
 }
 
 // A fetch stage that reads six records, all of which hang until the end.

@@ -31,7 +31,7 @@ TEST_P(ReadAllocationTest, AWarmBackendAllocatesNothing) {
   std::uint64_t failed = 0;
   ReadBackendOptions options;
   options.kind = GetParam();
-  options.read_bytes_max = 32 << 10;
+  options.read_bytes = 32 << 10;
   const std::filesystem::path paths[] = {file.path()};
   auto backend = open_read_backend(paths, options, [&](ReadCompletion&& completion) {
     const std::lock_guard lock(mutex);

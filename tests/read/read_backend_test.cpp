@@ -103,7 +103,7 @@ TEST_P(ReadBackendTest, OneLaneAndTheSmallestLimitsReadARecordOfManyPieces) {
   ReadBackendOptions options = this->options();
   options.lanes = 1;
   options.inflight_bytes = 1;
-  options.read_bytes_max = 1;
+  options.read_bytes = 1;
   auto backend = testing::open_or_fail(file, options, collector);
   ASSERT_NE(backend, nullptr);
   const Buffer buffer(3 * kMiB);

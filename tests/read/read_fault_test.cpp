@@ -175,7 +175,7 @@ TEST_P(ReadFaultTest, HangingReadsWaitForTheirRelease) {
 
 TEST_P(ReadFaultTest, DirectRefusedAtTheFirstReadFallsToBufferedForGood) {
   options_.lanes = 4;  // several lanes may be refused at once
-  options_.read_bytes_max = kChunk;
+  options_.read_bytes = kChunk;
   open({{FaultKind::direct_refused, 1, kEverlasting}});
   if (backend_->description().find("buffered") != std::string_view::npos) {
     GTEST_SKIP() << "the file system of the temporary folder refuses O_DIRECT itself";

@@ -78,7 +78,7 @@ TEST_P(ReadOrderTest, DemandsOvertakeHints) {
 }
 
 TEST_P(ReadOrderTest, DemandsOvertakeTheRestOfAHintThatIsPartlyRead) {
-  options_.read_bytes_max = kPage;
+  options_.read_bytes = kPage;
   open();
   ASSERT_TRUE(submit(0, false));  // four pieces; the first hangs
   ASSERT_TRUE(plan_->wait_until_hanging(1, minutes(1)));
@@ -168,7 +168,7 @@ TEST_P(ReadOrderTest, PiecesOfOneRecordUseSeveralLanes) {
   plan_ = std::make_shared<FaultPlan>(std::vector<Fault>{{FaultKind::hang, 1, kEverlasting}});
   options_.faults = plan_;
   options_.lanes = 4;
-  options_.read_bytes_max = kPage;
+  options_.read_bytes = kPage;
   open();
   ASSERT_TRUE(submit(0, true));
   EXPECT_TRUE(plan_->wait_until_hanging(4, minutes(1)));
@@ -178,7 +178,7 @@ TEST_P(ReadOrderTest, PiecesOfOneRecordUseSeveralLanes) {
 }
 
 TEST_P(ReadOrderTest, CloseCancelsTheQueueAndWaitsForTheRest) {
-  options_.read_bytes_max = kPage;
+  options_.read_bytes = kPage;
   open();
   ASSERT_TRUE(submit(0, true));  // partly issued: one piece of four
   ASSERT_TRUE(plan_->wait_until_hanging(1, minutes(1)));
@@ -215,7 +215,7 @@ TEST_P(ReadOrderTest, DestructionWaitsForReadsInFlight) {
 TEST_P(ReadOrderTest, DestructionUnderLoadDeliversEachReadOnce) {
   plan_->release();
   options_.lanes = 4;
-  options_.read_bytes_max = kPage;
+  options_.read_bytes = kPage;
   for (int round = 0; round < 20; ++round) {
     Collector collector;
     auto backend = testing::open_or_fail(file_, options_, collector);

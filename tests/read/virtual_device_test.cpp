@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "io/read/fault_backend.hpp"
 #include "tests/read/read_fixture.hpp"
 
@@ -83,7 +85,7 @@ TEST_F(VirtualDeviceTest, DemandsOvertakeHintsThatAreNotInFlight) {
 }
 
 TEST_F(VirtualDeviceTest, PiecesOfARecordUseTheChannels) {
-  options_.read_bytes_max = kPage;
+  options_.read_bytes = kPage;
   open({{.bytes_per_second = 1'000'000'000, .latency = microseconds(10), .channels = 4}});
   ASSERT_TRUE(submit(0, 8));  // two rounds of four pieces, a page takes 16,384 ns of a channel
   EXPECT_EQ(run(), (Ends{{0, 10'000 + 2 * 16'384}}));
@@ -115,6 +117,49 @@ TEST_F(VirtualDeviceTest, FilesLieOnTheirDrives) {
   EXPECT_EQ(run(), (Ends{{0, 4096}, {1, 8192}, {2, 8192}}));
   EXPECT_EQ(device_->usage(0).bytes, 2 * kPage);
   EXPECT_EQ(device_->usage(1).bytes, kPage);
+}
+
+TEST_F(VirtualDeviceTest, ALongLineOfOneDriveLeavesLanesToTheOther) {
+  options_.lanes = 4;
+  open({kByteANanosecond, kByteANanosecond}, VirtualContents::files, 2);
+  for (std::uint64_t tag = 0; tag < 16; ++tag) ASSERT_TRUE(submit(tag, 1, true, 0));
+  for (std::uint64_t tag = 16; tag < 32; ++tag) ASSERT_TRUE(submit(tag, 1, true, 1));
+  EXPECT_EQ(run().size(), 32U);
+  // All lanes are with the first drive when the second gets work; the first one that is free goes there.
+  EXPECT_EQ(device_->now().count(), 17 * 4096);
+  EXPECT_EQ(device_->usage(1).busy.count(), 16 * 4096);
+}
+
+TEST_F(VirtualDeviceTest, DrivesOfDifferentRatesGetLanesAlike) {
+  options_.lanes = 8;
+  open({kByteANanosecond, {.bytes_per_second = 250'000'000}}, VirtualContents::files, 2);
+  for (std::uint64_t tag = 0; tag < 32; ++tag) ASSERT_TRUE(submit(tag, 1, true, tag % 4 == 0 ? 1 : 0));
+  EXPECT_EQ(run().size(), 32U);
+  // 24 pages of the fast one and 8 of the slow one: neither waits for the other.
+  EXPECT_EQ(device_->usage(0).busy.count(), 24 * 4096);
+  EXPECT_EQ(device_->now().count(), 8 * 4 * 4096);
+}
+
+// Every piece of at least `read_bytes`, as many as that allows, none twice as long.
+TEST_F(VirtualDeviceTest, PiecesAreNeitherShortNorTwiceAsLong) {
+  for (std::uint64_t least = 1; least <= 7; ++least) {
+    options_.read_bytes = least * kPage;
+    for (std::uint64_t pages = 1; pages <= 40; ++pages) {
+      const auto plan = std::make_shared<FaultPlan>();
+      options_.faults = plan;
+      open({kByteANanosecond});
+      ASSERT_TRUE(submit(0, pages));
+      run();
+      std::vector<std::uint64_t> offsets = plan->offsets_started();
+      std::sort(offsets.begin(), offsets.end());
+      offsets.push_back(pages * kPage);
+      EXPECT_EQ(offsets.size() - 1, std::max<std::uint64_t>(1, pages / least)) << least << ", " << pages;
+      for (std::size_t i = 0; i + 1 < offsets.size() && pages >= least; ++i) {
+        EXPECT_GE(offsets[i + 1] - offsets[i], least * kPage) << least << ", " << pages;
+        EXPECT_LT(offsets[i + 1] - offsets[i], 2 * least * kPage) << least << ", " << pages;
+      }
+    }
+  }
 }
 
 TEST_F(VirtualDeviceTest, ALimitOnTheBandwidthHoldsAndCanBeChanged) {
