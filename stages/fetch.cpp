@@ -22,6 +22,7 @@
 #include <cassert>
 #include <chrono>
 #include <colibri/services.hpp>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -33,6 +34,7 @@
 #include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
 #include "stages/hint_list.hpp"
+#include "stages/mirror_files.hpp"
 #include "stages/read_arrivals.hpp"
 #include "stages/read_deadlines.hpp"
 #include "stages/slot_table.hpp"
@@ -111,8 +113,11 @@ class Fetch final : public Stage {
     // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
     auto deliver = [arrivals = arrivals_, container = services_->container->weak_from_this().lock()](
                        ReadCompletion&& done) { arrivals->arrived(std::move(done)); };
-    COLIBRI_ASSIGN_OR_RETURN(
-        backend_, open_read_backend(services_->container->expert_files(), options, std::move(deliver)));
+    COLIBRI_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> files,
+                             files_with_mirrors(*services_->container, context.text("mirrors")));
+    options.copies = static_cast<std::uint32_t>(files.size() / services_->container->expert_files().size());
+    copies_ = options.copies;
+    COLIBRI_ASSIGN_OR_RETURN(backend_, open_read_backend(files, options, std::move(deliver)));
     try {
       watch_ = std::make_unique<ReadWatch>(arrivals_, deadlines_.limit() / kTicksPerDeadline);
     } catch (const std::system_error& error) {
@@ -349,7 +354,8 @@ class Fetch final : public Stage {
         services_->container->record(moe_layers_[table_->layer_of(record)], record % experts_);
     return Status(ErrorCode::timeout,
                   "the drive has not answered a read in " + std::to_string(deadlines_.limit().count()) +
-                      " ms: " + services_->container->expert_files()[place.file].string() + ", offset " +
+                      " ms: " + services_->container->expert_files()[place.file].string() +
+                      (copies_ > 1 ? " or its copy in a mirror" : "") + ", offset " +
                       std::to_string(place.offset) + "; check the drive with `dmesg`, or raise deadline_ms")
         .at(name_of(record));
   }
@@ -483,6 +489,7 @@ class Fetch final : public Stage {
   HintList hints_;                             // not yet read
   std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
   ReadDeadlines deadlines_;
+  std::uint32_t copies_ = 1;           // of the files that records are read from
   std::uint64_t bandwidth_limit_ = 0;  // that the backend keeps to
   VisitProgress visits_;
   std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for

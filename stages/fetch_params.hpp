@@ -47,6 +47,13 @@ inline constexpr ParamInfo kFetchParams[] = {
      .choices = "probability|pinned",
      .help = "which records stay in slots; probability: of each layer those likeliest to be demanded next; "
              "pinned: those of its first visits, for the whole job"},
+    {.name = "mirrors",
+     .type = ParamType::text,
+     .unit = "list of folders",
+     .default_value = "",
+     .help = "copies of the model on other drives, made with colibri stage, separated by commas: each read "
+             "goes to the drive with the "
+             "fewest bytes in flight"},
     {.name = "hints",
      .type = ParamType::boolean,
      .unit = "",

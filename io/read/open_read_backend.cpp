@@ -21,7 +21,8 @@ namespace {
 constexpr std::uint32_t kDefaultUringLanes = 16;
 constexpr std::uint32_t kDefaultPreadLanes = 8;
 
-Status check_options(const ReadBackendOptions& options, const ReadBackend::OnComplete& on_complete) {
+Status check_options(std::size_t files, const ReadBackendOptions& options,
+                     const ReadBackend::OnComplete& on_complete) {
   if (!on_complete) {
     return Status(ErrorCode::invalid_input, "read backend needs a completion function; pass one");
   }
@@ -34,6 +35,11 @@ Status check_options(const ReadBackendOptions& options, const ReadBackend::OnCom
                   "read limits must not be 0: max_outstanding " + std::to_string(options.max_outstanding) +
                       ", inflight_bytes " + std::to_string(options.inflight_bytes) + ", read_bytes " +
                       std::to_string(options.read_bytes) + "; set each to at least 1");
+  }
+  if (options.copies == 0 || files % options.copies != 0) {
+    return Status(ErrorCode::invalid_input,
+                  "files to read from are not a multiple of their copies: " + std::to_string(files) +
+                      " files, " + std::to_string(options.copies) + " copies");
   }
   if (options.virtual_device && !options.drives.empty()) {
     return Status(ErrorCode::invalid_input,
@@ -101,7 +107,7 @@ Status attach_lanes(ReadScheduler& scheduler, LaneKind kind, const ReadBackendOp
 Result<std::unique_ptr<ReadBackend>> open_read_backend(std::span<const std::filesystem::path> paths,
                                                        const ReadBackendOptions& options,
                                                        ReadBackend::OnComplete on_complete) {
-  COLIBRI_RETURN_IF_ERROR(check_options(options, on_complete));
+  COLIBRI_RETURN_IF_ERROR(check_options(paths.size(), options, on_complete));
   try {
     const int direct_open_error = options.faults ? options.faults->direct_open_error : 0;
     COLIBRI_ASSIGN_OR_RETURN(auto files,

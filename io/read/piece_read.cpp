@@ -31,8 +31,10 @@ std::string hexadecimal(std::uint64_t value) {
 }  // namespace
 
 void PieceRead::assign(ReadFiles& files, const ReadRequest& request, std::uint64_t begin,
-                       std::uint64_t length) {
+                       std::uint64_t length, std::uint32_t file, std::uint32_t copy_stride) {
   *this = PieceRead();
+  file_ = file;
+  copy_stride_ = copy_stride;
   files_ = &files;
   request_ = &request;
   begin_ = begin;
@@ -40,9 +42,9 @@ void PieceRead::assign(ReadFiles& files, const ReadRequest& request, std::uint64
 }
 
 RawRead PieceRead::next_read() {
-  issued_direct_ = files_->is_direct(request_->file);
+  issued_direct_ = files_->is_direct(file_);
   const std::uint64_t position = begin_ + done_;
-  return {request_->file,
+  return {file_,
           request_->offset + position,
           request_->destination + position,
           length_ - done_,
@@ -59,7 +61,7 @@ PieceRead::Step PieceRead::on_bytes(std::uint64_t bytes) {
   std::uint64_t taken = std::min(bytes, length_ - done_);
   // Go on from a page border: O_DIRECT accepts nothing else.
   if (taken < length_ - done_) taken -= taken % kReadAlignment;
-  files_->drop_cache(request_->file, request_->offset + begin_ + done_, taken);
+  files_->drop_cache(file_, request_->offset + begin_ + done_, taken);
   done_ += taken;
   if (done_ == length_) return verify();
   if (taken != 0) {
@@ -67,7 +69,7 @@ PieceRead::Step PieceRead::on_bytes(std::uint64_t bytes) {
     return Step::again;
   }
   const std::uint64_t expected = request_->offset + begin_ + length_;
-  const auto found = files_->size(request_->file);
+  const auto found = files_->size(file_);
   if (found && *found < expected) {
     return fail(ErrorCode::corrupt,
                 "file ends inside an expert record: expected at least " + std::to_string(expected) +
@@ -99,10 +101,13 @@ PieceRead::Step PieceRead::on_error(int error) {
     case EINVAL:
     case EOPNOTSUPP:
       // The request itself was checked, so this is O_DIRECT being refused.
-      if (issued_direct_ && files_->fall_back_to_buffered(request_->file, error)) return Step::again;
+      if (issued_direct_ && files_->fall_back_to_buffered(file_, error)) return Step::again;
       break;
     default:
-      if (!std::exchange(error_retried_, true)) return retry(microseconds{0});
+      if (!std::exchange(error_retried_, true)) {
+        turn_to_next_copy();
+        return retry(microseconds{0});
+      }
       break;
   }
   return fail(ErrorCode::io, "read failed: " + std::generic_category().message(error), offset,
@@ -124,6 +129,7 @@ PieceRead::Step PieceRead::verify() {
           request_->offset + chunk, "run colibri verify, then copy or convert the model again");
     }
     done_ = 0;
+    turn_to_next_copy();
     return retry(microseconds{0});
   }
   return Step::done;
@@ -139,7 +145,7 @@ PieceRead::Step PieceRead::retry(microseconds delay) {
 PieceRead::Step PieceRead::fail(ErrorCode code, std::string_view what, std::uint64_t offset,
                                 std::string_view remedy) {
   std::string message(what);
-  message += "; file " + files_->path(request_->file) + ", offset " + std::to_string(offset) +
+  message += "; file " + files_->path(file_) + ", offset " + std::to_string(offset) +
              ", in the record at offset " + std::to_string(request_->offset) + "; " + std::string(remedy);
   failure_ = Status(code, std::move(message));
   return Step::failed;

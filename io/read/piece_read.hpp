@@ -25,9 +25,11 @@ class PieceRead {
     failed,  // see failure()
   };
 
-  // The bytes [begin, begin + length) of `request`, which must stay where it is. With
+  // The bytes [begin, begin + length) of `request`, which must stay where it is, from `file`. With
   // hashes, begin is a multiple of the chunk size and the piece ends with a chunk or the record.
-  void assign(ReadFiles& files, const ReadRequest& request, std::uint64_t begin, std::uint64_t length);
+  // Files a multiple of `copy_stride` apart are copies: what fails in one is read again in another.
+  void assign(ReadFiles& files, const ReadRequest& request, std::uint64_t begin, std::uint64_t length,
+              std::uint32_t file, std::uint32_t copy_stride);
 
   // What to hand to the lane next.
   RawRead next_read();
@@ -38,6 +40,8 @@ class PieceRead {
 
   const Status& failure() const noexcept { return failure_; }
   std::uint64_t length() const noexcept { return length_; }
+  // Where the next read, or the last one, is from.
+  std::uint32_t file() const noexcept { return file_; }
   std::uint32_t retries() const noexcept { return retries_; }
   std::uint64_t retried_bytes() const noexcept { return retried_bytes_; }
 
@@ -45,11 +49,14 @@ class PieceRead {
   Step on_bytes(std::uint64_t bytes);
   Step on_error(int error);
   Step verify();
+  void turn_to_next_copy() noexcept { file_ = (file_ + copy_stride_) % files_->count(); }
   Step retry(std::chrono::microseconds delay);
   Step fail(ErrorCode code, std::string_view what, std::uint64_t offset, std::string_view remedy);
 
   ReadFiles* files_ = nullptr;
   const ReadRequest* request_ = nullptr;
+  std::uint32_t file_ = 0;
+  std::uint32_t copy_stride_ = 0;
   std::uint64_t begin_ = 0;  // within the record
   std::uint64_t length_ = 0;
   std::uint64_t done_ = 0;  // bytes of the piece that have arrived

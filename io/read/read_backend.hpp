@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kReadAlignment = 4096;
 // until the completion has been delivered.
 struct ReadRequest {
   std::uint64_t tag = 0;     // chosen by the caller, returned with the completion; unique while outstanding
-  std::uint32_t file = 0;    // index into the files given to open_read_backend
+  std::uint32_t file = 0;    // index into the files given to open_read_backend, of the first copy
   std::uint64_t offset = 0;  // multiple of kReadAlignment
   std::byte* destination = nullptr;             // aligned to kReadAlignment, `length` bytes
   std::uint64_t length = 0;                     // multiple of kReadAlignment, not 0
@@ -124,7 +124,10 @@ struct ReadBackendOptions {
   std::span<std::byte>
       registered_region;  // io_uring: registered with the kernel if it allows; outlives the backend
   std::function<void(std::string)> log;  // one line for each step down; may be called on a backend thread
-  std::uint64_t bandwidth_limit = 0;     // bytes a second, see limit_bandwidth
+  // The files are this many sets of equal files, one set after the other, on different drives: each piece
+  // is read from the copy with the fewest bytes in flight, and after a failure from another one.
+  std::uint32_t copies = 1;
+  std::uint64_t bandwidth_limit = 0;  // bytes a second, see limit_bandwidth
   // Tests and benches only. Faults to inject below the retry logic.
   std::shared_ptr<FaultPlan> faults;
   // Drives that reads are held back to look like: file i lies on drives[i % size].

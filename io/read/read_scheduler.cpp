@@ -29,9 +29,11 @@ ReadScheduler::ReadScheduler(std::unique_ptr<ReadFiles> files, const ReadBackend
       checked_(options.virtual_device == nullptr ||
                options.virtual_device->contents() == VirtualContents::files),
       limit_(std::make_shared<DeviceModel>(DeviceLaw{.bytes_per_second = options.bandwidth_limit})),
+      files_per_copy_(files_->count() / options.copies),
       on_complete_(std::move(on_complete)),
-      queue_(options.max_outstanding, files_->count()),
-      inflight_by_file_(files_->count()) {}
+      queue_(options.max_outstanding, files_per_copy_),
+      inflight_by_file_(files_->count()),
+      load_(files_per_copy_) {}
 
 ReadScheduler::~ReadScheduler() {
   std::unique_lock lock(mutex_);
@@ -57,7 +59,7 @@ void ReadScheduler::attach(std::unique_ptr<RawLanes> lanes, std::uint32_t lane_c
 }
 
 Status ReadScheduler::check(const ReadRequest& request) const {
-  if (request.file >= files_->count()) return bad_request("no such file", request);
+  if (request.file >= files_per_copy_) return bad_request("no such file", request);
   if (request.length == 0) return bad_request("no bytes", request);
   if (request.destination == nullptr) return bad_request("no destination", request);
   if (request.offset % kReadAlignment != 0 || request.length % kReadAlignment != 0 ||
@@ -153,9 +155,27 @@ void ReadScheduler::cancel_line(Line line) {
   }
 }
 
+std::uint32_t ReadScheduler::least_busy_copy(std::uint32_t file) const {
+  std::uint32_t best = file;
+  for (std::uint32_t copy = file; copy < inflight_by_file_.size(); copy += files_per_copy_) {
+    if (inflight_by_file_[copy] < inflight_by_file_[best]) best = copy;
+  }
+  return best;
+}
+
+// A piece that failed in one copy goes on in another.
+void ReadScheduler::charge(Lane& lane) {
+  inflight_by_file_[lane.file] -= lane.piece.length();
+  lane.file = lane.piece.file();
+  inflight_by_file_[lane.file] += lane.piece.length();
+}
+
 void ReadScheduler::issue() {
   while (!free_lanes_.empty()) {
-    const std::uint32_t index = queue_.next(inflight_by_file_);
+    for (std::uint32_t file = 0; file < files_per_copy_; ++file) {
+      load_[file] = inflight_by_file_[least_busy_copy(file)];
+    }
+    const std::uint32_t index = queue_.next(load_);
     if (index == RequestQueue::kNone) return;
     RequestQueue::Entry& entry = queue_.entry(index);
     const std::uint64_t length = piece_bytes(entry.request, entry.request.length - entry.issued);
@@ -172,12 +192,13 @@ void ReadScheduler::issue() {
     const std::uint32_t lane = free_lanes_.back();
     free_lanes_.pop_back();
     lane_states_[lane].entry = index;
+    lane_states_[lane].file = least_busy_copy(entry.request.file);
     PieceRead& piece = lane_states_[lane].piece;
-    piece.assign(*files_, entry.request, entry.issued, length);
+    piece.assign(*files_, entry.request, entry.issued, length, lane_states_[lane].file, files_per_copy_);
     entry.issued += length;
     ++entry.pieces_in_flight;
     inflight_bytes_ += length;
-    inflight_by_file_[entry.request.file] += length;
+    inflight_by_file_[lane_states_[lane].file] += length;
     if (entry.issued == entry.request.length) queue_.move(index, Line::none);
     lanes_->start(lane, piece.next_read());
   }
@@ -187,6 +208,10 @@ void ReadScheduler::on_read(std::uint32_t lane, const RawResult& result) {
   PieceRead& piece = lane_states_[lane].piece;
   const PieceRead::Step step = piece.on_result(result);
   if (step == PieceRead::Step::again) {
+    if (piece.file() != lane_states_[lane].file) {
+      const std::lock_guard lock(mutex_);
+      charge(lane_states_[lane]);
+    }
     lanes_->start(lane, piece.next_read());
     return;
   }
@@ -200,7 +225,7 @@ void ReadScheduler::on_read(std::uint32_t lane, const RawResult& result) {
     stats_.retried_bytes += piece.retried_bytes();
     --entry.pieces_in_flight;
     inflight_bytes_ -= piece.length();
-    inflight_by_file_[entry.request.file] -= piece.length();
+    inflight_by_file_[lane_states_[lane].file] -= piece.length();
     if (inflight_bytes_ == 0) stats_.busy_seconds += seconds_since(busy_since_);
     if (step == PieceRead::Step::failed) {
       if (entry.failure.is_ok()) entry.failure = piece.failure();

@@ -50,13 +50,16 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   struct Lane {
     PieceRead piece;
     std::uint32_t entry = RequestQueue::kNone;
+    std::uint32_t file = 0;  // whose bytes in flight the piece counts to
   };
 
   Status check(const ReadRequest& request) const;
   // Of the next piece, with `left` bytes of the request to go.
   std::uint64_t piece_bytes(const ReadRequest& request, std::uint64_t left) const;
-  // These four are called with the mutex held.
+  // These are called with the mutex held.
   void issue();
+  std::uint32_t least_busy_copy(std::uint32_t file) const;
+  void charge(Lane& lane);
   void refuse_and_cancel();
   void cancel_line(Line line);
   ReadCompletion finish(std::uint32_t index);
@@ -69,6 +72,7 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   const std::uint64_t read_bytes_;
   const bool checked_;  // by the checksums that requests carry
   const std::shared_ptr<DeviceModel> limit_;
+  const std::uint32_t files_per_copy_;
   OnComplete on_complete_;
   std::string descriptions_[3];  // by DirectState
 
@@ -78,7 +82,8 @@ class ReadScheduler final : public ReadBackend, public RawSink {
   std::vector<Lane> lane_states_;  // an element belongs to its lane while that carries a read
   std::vector<std::uint32_t> free_lanes_;
   std::uint64_t inflight_bytes_ = 0;
-  std::vector<std::uint64_t> inflight_by_file_;  // [files]
+  std::vector<std::uint64_t> inflight_by_file_;  // [files of all copies]
+  std::vector<std::uint64_t> load_;              // [files of one copy] of the copy that has the least
   std::uint32_t undelivered_ = 0;                // accepted, and the completion has not returned yet
   bool closed_ = false;
   ReadStats stats_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <sstream>
 
+#include "io/container/copy_container.hpp"
 #include "io/read/fault_backend.hpp"
 #include "io/read/virtual_device.hpp"
 #include "runtime/engine/step_scheduler.hpp"
@@ -205,6 +206,22 @@ std::string hits_under(const std::string& policy) {
   return std::to_string(metric(run_job(*engine, std::move(all)), "fetch", "hits_total"));
 }
 
+// Which of two drives, the model's and that of its copy, are read.
+std::string drives_read(const std::string& mirrors) {
+  std::string folder;
+  if (!mirrors.empty()) {
+    folder = model().string() + "-mirror";
+    const auto copied = copy_container(model(), folder, {});
+    EXPECT_TRUE(copied.is_ok()) << copied.status().to_string();
+  }
+  const auto engine = open_engine(model(), {{"memory.experts", "50%"}, {"stages.fetch.mirrors", folder}});
+  const DeviceLaw law{.bytes_per_second = 1'000'000'000};
+  const auto device = std::make_shared<VirtualDevice>(std::vector<DeviceLaw>{law, law});
+  StepScheduler scheduler(1, [&] { return device->advance(); });
+  run_job(*engine, requests(), {.stepped = &scheduler, .virtual_device = device});
+  return std::string(device->usage(0).reads > 0 ? "first" : "") + (device->usage(1).reads > 0 ? " second" : "");
+}
+
 }  // namespace
 
 std::vector<Experiment> read_experiments() {
@@ -236,6 +253,7 @@ std::vector<Experiment> read_experiments() {
        [](const std::string& value) {
          return job_metric("fetch.hints", value, "fetch", "hint_reads_total");
        }},
+      {"fetch.mirrors", "", "a copy", drives_read},
       {"fetch.bandwidth_limit", "0", "1MiB", virtual_duration},
       {"fetch.deadline_ms", "40", "60",
        [](const std::string& value) {

@@ -24,7 +24,7 @@ class PieceReadTest : public ::testing::Test {
     ASSERT_TRUE(files) << files.status().to_string();
     files_ = std::move(files).value();
     request_ = testing::request_for(1, 2 * kPage, 8 * kPage, buffer_);
-    piece_.assign(*files_, request_, 4 * kPage, 4 * kPage);
+    piece_.assign(*files_, request_, 4 * kPage, 4 * kPage, 0, 1);
   }
 
   const PatternFile file_{10 * kPage};
@@ -111,7 +111,7 @@ TEST_F(PieceReadTest, AnInvalidBufferedReadFailsAtOnce) {
 
 TEST_F(PieceReadTest, TheEndOfTheFileNamesBothLengths) {
   request_ = testing::request_for(1, 4 * kPage, 8 * kPage, buffer_);
-  piece_.assign(*files_, request_, 4 * kPage, 4 * kPage);
+  piece_.assign(*files_, request_, 4 * kPage, 4 * kPage, 0, 1);
   EXPECT_EQ(piece_.on_result({0, 2 * kPage}), Step::again);
   EXPECT_EQ(piece_.on_result({0, 0}), Step::failed);
   EXPECT_EQ(piece_.failure().code(), ErrorCode::corrupt);

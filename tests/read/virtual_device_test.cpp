@@ -140,6 +140,63 @@ TEST_F(VirtualDeviceTest, DrivesOfDifferentRatesGetLanesAlike) {
   EXPECT_EQ(device_->now().count(), 8 * 4 * 4096);
 }
 
+TEST_F(VirtualDeviceTest, CopiesShareTheReads) {
+  options_.copies = 2;
+  open({kByteANanosecond, kByteANanosecond}, VirtualContents::files, 2);
+  for (std::uint64_t tag = 0; tag < 16; ++tag) ASSERT_TRUE(submit(tag, 1));
+  EXPECT_EQ(run().size(), 16U);
+  EXPECT_TRUE(buffer_.equals(file_, 0, 16 * kPage));
+  EXPECT_EQ(device_->now().count(), 8 * 4096);
+  EXPECT_EQ(device_->usage(0).bytes, 8 * kPage);
+  EXPECT_EQ(device_->usage(1).bytes, 8 * kPage);
+  EXPECT_EQ(submit(20, 1, true, 1).code(), ErrorCode::invalid_input);  // there is one file, twice
+}
+
+// 1 GB/s and 0.25 GB/s: four of five pages come from the faster one.
+TEST_F(VirtualDeviceTest, TheFasterCopyIsReadMore) {
+  options_.copies = 2;
+  options_.lanes = 2;
+  open({kByteANanosecond, {.bytes_per_second = 250'000'000}}, VirtualContents::files, 2);
+  for (std::uint64_t tag = 0; tag < 40; ++tag) ASSERT_TRUE(submit(tag, 1));
+  EXPECT_EQ(run().size(), 40U);
+  EXPECT_EQ(device_->usage(0).reads, 32U);
+  EXPECT_EQ(device_->usage(1).reads, 8U);
+}
+
+TEST_F(VirtualDeviceTest, WhatIsDamagedInOneCopyIsReadFromAnother) {
+  const PatternFile damaged(64 * kPage, /*seed=*/2);
+  for (const bool damaged_first : {true, false}) {
+    device_ = std::make_shared<VirtualDevice>(std::vector<DeviceLaw>{kByteANanosecond, kByteANanosecond});
+    options_.virtual_device = device_;
+    options_.copies = 2;
+    options_.lanes = 1;
+    const std::filesystem::path paths[] = {damaged_first ? damaged.path() : file_.path(),
+                                           damaged_first ? file_.path() : damaged.path()};
+    Collector collector;
+    const auto backend = open_read_backend(paths, options_, collector.callback());
+    ASSERT_TRUE(backend.is_ok());
+    const std::vector<std::uint64_t> hashes = file_.hashes(0, kPage, kPage);
+    ReadRequest request = request_for(0, 0, kPage, buffer_);
+    request.chunk_hashes = hashes;
+    request.chunk_bytes = request.payload_length = kPage;
+    ASSERT_TRUE((*backend)->submit(request));
+    while (device_->advance()) {
+    }
+    const ReadCompletion completion = collector.wait(1)[0];
+    EXPECT_TRUE(completion.status) << completion.status.to_string();
+    EXPECT_EQ(completion.retries, damaged_first ? 1U : 0U);
+    EXPECT_TRUE(buffer_.equals(file_, 0, kPage));
+  }
+}
+
+TEST_F(VirtualDeviceTest, CopiesMustBeWholeSets) {
+  options_.copies = 2;
+  const std::filesystem::path paths[] = {file_.path()};
+  EXPECT_FALSE(open_read_backend(paths, options_, collector_.callback()).is_ok());
+  options_.copies = 0;
+  EXPECT_FALSE(open_read_backend(paths, options_, collector_.callback()).is_ok());
+}
+
 // Every piece of at least `read_bytes`, as many as that allows, none twice as long.
 TEST_F(VirtualDeviceTest, PiecesAreNeitherShortNorTwiceAsLong) {
   for (std::uint64_t least = 1; least <= 7; ++least) {
