@@ -28,15 +28,17 @@
 #include <system_error>
 #include <vector>
 
-#include "io/read/fault_backend.hpp"
 #include "io/read/read_backend.hpp"
+#include "stages/demand_floor.hpp"
 #include "stages/fetch_counters.hpp"
 #include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
 #include "stages/hint_list.hpp"
 #include "stages/mirror_files.hpp"
+#include "stages/prewarm_list.hpp"
 #include "stages/read_arrivals.hpp"
 #include "stages/read_deadlines.hpp"
+#include "stages/record_places.hpp"
 #include "stages/slot_table.hpp"
 #include "stages/visit_progress.hpp"
 
@@ -60,6 +62,10 @@ enum Input : std::uint8_t { kReleased, kDemand, kHints };
 
 // Looks for reads past their deadline, in one deadline.
 constexpr int kTicksPerDeadline = 4;
+// Reads in flight up to which earlier jobs' records are read.
+constexpr std::uint32_t kPrewarmReads = 8;
+// In place of a visit's key, of which none is 0.
+constexpr std::uint64_t kPrewarm = 0;
 
 class Fetch final : public Stage {
  public:
@@ -67,49 +73,35 @@ class Fetch final : public Stage {
     context_ = &context;
     services_ = &context.services();
     const ModelSpec& spec = *services_->plan.spec;
-    const SlotRegion& region = services_->slots;
-    share_ = region.shares[context.instance()];
+    share_ = services_->slots.shares[context.instance()];
     experts_ = spec.num_experts;
     owned_.resize(experts_);
     for (std::uint32_t expert = 0; expert < experts_; ++expert) owned_[expert] = context.owns(expert) ? 1 : 0;
-    moe_layers_.clear();
-    for (std::uint32_t layer = spec.next_moe_layer(0); layer < spec.num_layers();
-         layer = spec.next_moe_layer(layer + 1)) {
-      moe_layers_.push_back(layer);
-    }
-    last_key_.assign(moe_layers_.size() * experts_, 0);
-    visits_ = VisitProgress(services_->steps.size(), moe_layers_.size(), last_key_.size());
+    places_ = RecordPlaces(*services_->container);
+    last_key_.assign(places_.records(), 0);
+    visits_ = VisitProgress(services_->steps.size(), spec.num_moe_layers(), last_key_.size());
     waiting_.assign(share_.slots, {});
     for (auto& waiters : waiting_) waiters.reserve(services_->plan.in_flight);
     // A step's demands of one visit may still wait while those of the next come in.
     pending_ = FixedRing<Pending>(services_->steps.size() * 2 * experts_);
     hints_ = HintList(last_key_.size());
+    floor_ = DemandFloor(last_key_.size());
     deadlines_ = ReadDeadlines(share_.slots, patience());
-    const auto owned = static_cast<std::uint32_t>(std::count(owned_.begin(), owned_.end(), 1));
-    table_ = std::make_unique<SlotTable>(
-        SlotTable::Shape{.layers = spec.num_moe_layers(),
-                         .experts = experts_,
-                         .owned = owned,
-                         .slots = share_.slots,
-                         .transit = share_.transit,
-                         .steps = static_cast<std::uint32_t>(services_->steps.size()),
-                         .policy = *find_resident_policy(context.text("policy"))});
+    table_ = std::make_unique<SlotTable>(slot_table_shape(context, owned_));
+    const bool prewarm = context.boolean("prewarm");
+    if (services_->usage != nullptr && !services_->usage->empty()) {
+      table_->restore(*services_->usage, owned_, prewarm || context.text("policy") == "pinned");
+      if (prewarm) prewarm_ = PrewarmList(table_->choice().ranking());
+    }
     counters_.declare(context);
     counters_.slots->set(share_.slots);
 
     ReadBackendOptions options = fetch_read_options(context);
-    options.max_outstanding = share_.slots;
     bandwidth_limit_ = options.bandwidth_limit;
-    options.registered_region = {memory_of(0), region.stride * share_.slots};
-    options.faults = services_->read_faults;
-    options.drives = services_->read_drives;
-    options.virtual_device = services_->virtual_device;
     arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), share_.slots);
-    if (services_->log) {
-      options.log = [arrivals = arrivals_, log = services_->log](std::string line) {
-        arrivals->say(log, std::move(line));
-      };
-    }
+    options.log = [arrivals = arrivals_, log = services_->log](std::string line) {
+      if (log) arrivals->say(log, std::move(line));
+    };
     // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
     auto deliver = [arrivals = arrivals_, container = services_->container->weak_from_this().lock()](
                        ReadCompletion&& done) { arrivals->arrived(std::move(done)); };
@@ -124,6 +116,7 @@ class Fetch final : public Stage {
       return {ErrorCode::out_of_memory, std::string("a thread to watch reads was refused: ") + error.what() +
                                             "; raise the limit (ulimit -u)"};
     }
+    issue_prewarm();
     return {};
   }
 
@@ -161,7 +154,10 @@ class Fetch final : public Stage {
       static_cast<void>(backend_.release());
     }
     backend_.reset();
-    if (table_ != nullptr) counters_.resident->set(table_->residents());
+    if (table_ == nullptr) return;
+    counters_.resident->set(table_->residents());
+    counters_.floor_bytes->set(floor_.reads(share_.slots - share_.transit) * record_bytes());
+    if (services_->usage != nullptr) table_->choice().usage().save(owned_, *services_->usage);
   }
 
  private:
@@ -172,6 +168,7 @@ class Fetch final : public Stage {
     std::uint32_t record = 0;
     std::uint64_t key = 0;
     std::uint64_t order = 0;  // of arrival
+    bool small_step = false;  // the visit's step fills less than half of the rows that it may have
   };
 
   std::byte* memory_of(std::uint32_t index) const {
@@ -196,15 +193,18 @@ class Fetch final : public Stage {
     const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(message.layer);
     const std::uint64_t key = visits_.key_of(message.step_serial, ordinal);
     if (visits_.begin(message.step_slot, key)) table_->begin_visit(message.step_slot, ordinal, key);
+    const bool small =
+        message.count > 0 && std::uint64_t{2} * message.visit()->step->rows < services_->plan.max_rows;
     const std::uint32_t* experts = message.count > 0 ? message.visit()->experts + message.first : nullptr;
     for (std::uint32_t i = 0; i < message.count; ++i) {
       const std::uint32_t expert = experts[i];
       const std::uint32_t record = table_->record_of(ordinal, expert);
       table_->demanded(message.step_slot, record);
       counters_.demands->add(1);
+      floor_.demanded(record);
       visits_.demanded(message.step_slot, record, key);
       // After the last one the visit may be over any time.
-      serve({message.visit(), expert, record, key, next_order_++}, out);
+      serve({message.visit(), expert, record, key, next_order_++, small}, out);
     }
     counters_.peak_pending->set(std::max<std::uint64_t>(counters_.peak_pending->get(), pending_.size()));
     if (message.last) {
@@ -225,8 +225,10 @@ class Fetch final : public Stage {
     const SlotTable::Slot& slot = table_->slot(index);
     if (slot.state == SlotTable::State::landed) {
       counters_.hits->add(1);
+      count_small_step(demand, slot.hinted && !slot.used);
       if (slot.hinted && !slot.used) counters_.useful_hints->add(1);
     } else if (slot.hinted && !slot.used) {
+      count_small_step(demand, true);
       counters_.late_hints->add(1);
     }
     share(demand, index, ahead, out);
@@ -238,7 +240,7 @@ class Fetch final : public Stage {
       return;
     }
     const SlotTable::Slot& slot = table_->slot(index);
-    if (slot.state == SlotTable::State::reading && slot.hinted) backend_->promote(index);
+    if (slot.state == SlotTable::State::reading && slot.leases == 0) backend_->promote(index);
     table_->lease(index, demand.key, ahead);
     if (slot.state == SlotTable::State::landed) {
       hand_out(demand, index, out);
@@ -285,7 +287,7 @@ class Fetch final : public Stage {
         pending_.insert(waiter, [](const Pending& a, const Pending& b) { return a.order < b.order; });
       table_->failed(index);
     } else {
-      status = std::move(status).at(name_of(slot.record));
+      status = std::move(status).at(places_.name(slot.record));
       counters_.failed_reads->add(1);
       for (const Pending& waiter : waiters) refuse(waiter, status, out);
       table_->failed(index);
@@ -349,20 +351,7 @@ class Fetch final : public Stage {
   }
 
   Status overdue_error(std::uint32_t index) const {
-    const std::uint32_t record = table_->slot(index).record;
-    const ExpertRecord place =
-        services_->container->record(moe_layers_[table_->layer_of(record)], record % experts_);
-    return Status(ErrorCode::timeout,
-                  "the drive has not answered a read in " + std::to_string(deadlines_.limit().count()) +
-                      " ms: " + services_->container->expert_files()[place.file].string() +
-                      (copies_ > 1 ? " or its copy in a mirror" : "") + ", offset " +
-                      std::to_string(place.offset) + "; check the drive with `dmesg`, or raise deadline_ms")
-        .at(name_of(record));
-  }
-
-  std::string name_of(std::uint32_t record) const {
-    return "layer " + std::to_string(moe_layers_[table_->layer_of(record)]) + ", expert " +
-           std::to_string(record % experts_);
+    return places_.overdue(table_->slot(index).record, deadlines_.limit(), copies_ > 1);
   }
 
   // Hints for visits whose demands have all arrived are worth no more: those not read are forgotten, those in
@@ -382,7 +371,8 @@ class Fetch final : public Stage {
   }
 
   void drop_hint(std::uint32_t index) {
-    if (!table_->slot(index).used) counters_.wasted_hint_bytes->add(record_bytes());
+    if (const SlotTable::Slot& slot = table_->slot(index); !slot.used && slot.visit != kPrewarm)
+      counters_.wasted_hint_bytes->add(record_bytes());
     table_->hint_passed(index);
   }
 
@@ -425,6 +415,7 @@ class Fetch final : public Stage {
       pending_.pop_front();
       table_->lease(index, demand.key);
       waiting_[index].push_back(demand);
+      count_small_step(demand, true);
       read(index, true);
     }
     while (!hints_.empty()) {
@@ -440,21 +431,22 @@ class Fetch final : public Stage {
       counters_.hint_reads->add(1);
       read(index, false);
     }
+    issue_prewarm();
+  }
+
+  // A few reads at a time, so that what comes to be demanded finds lanes.
+  void issue_prewarm() {
+    // One slot stays free for a demand.
+    while (deadlines_.in_flight() < kPrewarmReads && table_->free_slots() >= 2) {
+      const std::uint32_t record = prewarm_.next(*table_);
+      if (record == SlotTable::kNone) return;
+      read(table_->begin_read(record, kPrewarm, false), false);
+    }
   }
 
   void read(std::uint32_t index, bool demand) {
-    const SlotTable::Slot& slot = table_->slot(index);
-    const std::uint32_t layer = moe_layers_[table_->layer_of(slot.record)];
-    const ExpertRecord record = services_->container->record(layer, slot.record % experts_);
-    ReadRequest request;
+    ReadRequest request = places_.request(table_->slot(index).record, memory_of(index));
     request.tag = index;
-    request.file = record.file;
-    request.offset = record.offset;
-    request.destination = memory_of(index);
-    request.length = record.length;
-    request.chunk_hashes = record.chunk_hashes;
-    request.payload_length = services_->container->layout().payload_bytes;
-    request.chunk_bytes = services_->plan.spec->expert_chunk_size;
     request.demand = demand;
     ask_bandwidth();
     deadlines_.submitted(index);
@@ -466,20 +458,26 @@ class Fetch final : public Stage {
 
   // A record belongs to the visit that it was read for: a second read for the same one is not distinct.
   void count_read(const SlotTable::Slot& slot) {
-    counters_.reads->add(1);
-    counters_.bytes_read->add(record_bytes());
-    if (last_key_[slot.record] != slot.visit) counters_.distinct_bytes->add(record_bytes());
-    last_key_[slot.record] = slot.visit;
+    if (slot.visit == kPrewarm) {
+      counters_.prewarmed(record_bytes());
+    } else {
+      counters_.read(record_bytes(), std::exchange(last_key_[slot.record], slot.visit) != slot.visit);
+    }
   }
 
-  std::uint64_t record_bytes() const { return services_->container->layout().record_bytes; }
+  // `first`: the read is for this demand, rather than for another one before.
+  void count_small_step(const Pending& demand, bool first) {
+    if (demand.small_step && first) counters_.small_step_bytes->add(record_bytes());
+  }
+
+  std::uint64_t record_bytes() const { return places_.record_bytes(); }
 
   StageContext* context_ = nullptr;
   const Services* services_ = nullptr;
   SlotShare share_;
   std::uint32_t experts_ = 0;
-  std::vector<std::uint8_t> owned_;        // [experts] whether they are this fetch's
-  std::vector<std::uint32_t> moe_layers_;  // [ordinals] layer index
+  std::vector<std::uint8_t> owned_;  // [experts] whether they are this fetch's
+  RecordPlaces places_;
   std::unique_ptr<SlotTable> table_;
   std::unique_ptr<ReadBackend> backend_;
   std::shared_ptr<ReadArrivals> arrivals_;
@@ -492,6 +490,8 @@ class Fetch final : public Stage {
   std::uint32_t copies_ = 1;           // of the files that records are read from
   std::uint64_t bandwidth_limit_ = 0;  // that the backend keeps to
   VisitProgress visits_;
+  DemandFloor floor_;
+  PrewarmList prewarm_;
   std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for
   FetchCounters counters_;
 };

@@ -16,6 +16,11 @@ inline constexpr MetricInfo kFetchMetrics[] = {
     {"useful_hints_total", "records read ahead that had landed when they were demanded"},
     {"late_hints_total", "records read ahead that were still in flight when they were demanded"},
     {"wasted_hint_bytes_total", "bytes read ahead and never demanded"},
+    {"prewarm_reads_total", "records read because earlier jobs used them, while nothing else was to be read"},
+    {"prewarm_bytes_total", "bytes of these; not among bytes_read_total"},
+    {"small_step_bytes_total", "bytes read that steps of less than half of max_rows demanded"},
+    {"floor_bytes_total",
+     "bytes to be read for the same demands, had the best set of records stayed resident"},
     {"slots", "slots of the stage"},
     {"resident_records", "records resident at the end"},
     {"peak_pending_demands", "most demands that waited for a slot at a time"},
@@ -26,7 +31,19 @@ struct FetchCounters {
   Counter *reads = nullptr, *bytes_read = nullptr, *distinct_bytes = nullptr, *failed_reads = nullptr;
   Counter *hint_reads = nullptr, *useful_hints = nullptr, *late_hints = nullptr;
   Counter* wasted_hint_bytes = nullptr;
+  Counter *prewarm_reads = nullptr, *prewarm_bytes = nullptr;
+  Counter *small_step_bytes = nullptr, *floor_bytes = nullptr;
   Counter *slots = nullptr, *resident = nullptr, *peak_pending = nullptr;
+
+  void read(std::uint64_t bytes, bool distinct) noexcept {
+    reads->add(1);
+    bytes_read->add(bytes);
+    if (distinct) distinct_bytes->add(bytes);
+  }
+  void prewarmed(std::uint64_t bytes) noexcept {
+    prewarm_reads->add(1);
+    prewarm_bytes->add(bytes);
+  }
 
   void declare(StageContext& context) {
     demands = context.counter("demands_total");
@@ -39,6 +56,10 @@ struct FetchCounters {
     useful_hints = context.counter("useful_hints_total");
     late_hints = context.counter("late_hints_total");
     wasted_hint_bytes = context.counter("wasted_hint_bytes_total");
+    prewarm_reads = context.counter("prewarm_reads_total");
+    prewarm_bytes = context.counter("prewarm_bytes_total");
+    small_step_bytes = context.counter("small_step_bytes_total");
+    floor_bytes = context.counter("floor_bytes_total");
     slots = context.counter("slots");
     resident = context.counter("resident_records");
     peak_pending = context.counter("peak_pending_demands");

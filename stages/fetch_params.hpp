@@ -2,8 +2,11 @@
 #pragma once
 
 #include <colibri/stage.hpp>
+#include <cstdint>
+#include <span>
 
 #include "io/read/read_backend.hpp"
+#include "stages/slot_table.hpp"
 
 namespace colibri {
 
@@ -46,7 +49,12 @@ inline constexpr ParamInfo kFetchParams[] = {
      .default_value = "probability",
      .choices = "probability|pinned",
      .help = "which records stay in slots; probability: of each layer those likeliest to be demanded next; "
-             "pinned: those of its first visits, for the whole job"},
+             "pinned: those of its first visits, or of earlier jobs (see state_dir), for the whole job"},
+    {.name = "prewarm",
+     .type = ParamType::boolean,
+     .unit = "",
+     .default_value = "true",
+     .help = "while nothing else is to be read, reads what earlier jobs used most; see state_dir"},
     {.name = "mirrors",
      .type = ParamType::text,
      .unit = "list of folders",
@@ -77,7 +85,10 @@ inline constexpr ParamInfo kFetchParams[] = {
          "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
 };
 
-// How the stage's reads are issued; what depends on the model and the slots is left to the caller.
+// How the stage's reads are issued, and into which memory; the log is left to the caller.
 ReadBackendOptions fetch_read_options(StageContext& context);
+
+// owned: [experts] 1 for those of the stage.
+SlotTable::Shape slot_table_shape(StageContext& context, std::span<const std::uint8_t> owned);
 
 }  // namespace colibri

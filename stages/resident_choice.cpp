@@ -36,6 +36,33 @@ ResidentChoice::ResidentChoice(std::uint32_t layers, std::uint32_t experts, std:
   dropped_.reserve(owned);
 }
 
+void ResidentChoice::restore(const UsageSnapshot& snapshot, std::span<const std::uint8_t> owned,
+                             bool choose) {
+  usage_.restore(snapshot);
+  for (std::uint32_t layer = 0; choose && layer < quota_.size(); ++layer) {
+    candidates_.clear();
+    for (std::uint32_t expert = 0; expert < experts_; ++expert) {
+      const std::uint32_t record = layer * experts_ + expert;
+      if (owned[expert] != 0 && usage_.uses(record) > 0) candidates_.push_back(record);
+    }
+    std::sort(candidates_.begin(), candidates_.end(),
+              [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
+    candidates_.resize(std::min<std::size_t>(candidates_.size(), quota_[layer]));
+    for (const std::uint32_t record : candidates_) choose_record(record);
+    if (!candidates_.empty()) seen_visits_[layer] = kPinningVisits;
+  }
+}
+
+std::vector<std::uint32_t> ResidentChoice::ranking() const {
+  std::vector<std::uint32_t> all;
+  for (const std::vector<std::uint32_t>& kept : kept_) all.insert(all.end(), kept.begin(), kept.end());
+  std::sort(all.begin(), all.end(), [this](std::uint32_t a, std::uint32_t b) {
+    const double of_a = usage_.probability(a), of_b = usage_.probability(b);
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  return all;
+}
+
 void ResidentChoice::begin_visit(std::uint32_t step, std::uint32_t layer) {
   assert(!visits_[step].open);
   visits_[step].open = true;
@@ -61,7 +88,7 @@ void ResidentChoice::end_visit(std::uint32_t step) {
   std::sort(candidates_.begin(), candidates_.end(),
             [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
   for (const std::uint32_t record : candidates_) {
-    if (!choose(record)) break;
+    if (!choose_record(record)) break;
   }
   std::uint32_t& seen = seen_visits_[visit.layer];
   seen = std::min(seen + 1, kPinningVisits);
@@ -69,10 +96,10 @@ void ResidentChoice::end_visit(std::uint32_t step) {
 
 void ResidentChoice::offer(std::uint32_t record) {
   dropped_.clear();
-  if (!chosen(record)) choose(record);
+  if (!chosen(record)) choose_record(record);
 }
 
-bool ResidentChoice::choose(std::uint32_t record) {
+bool ResidentChoice::choose_record(std::uint32_t record) {
   const std::uint32_t layer = record / experts_;
   std::vector<std::uint32_t>& kept = kept_[layer];
   if (kept.size() >= quota_[layer]) {

@@ -32,6 +32,12 @@ class ResidentChoice {
   ResidentChoice(std::uint32_t layers, std::uint32_t experts, std::uint32_t owned, std::uint32_t places,
                  std::uint32_t steps, ResidentPolicy policy);
 
+  // Before the first visit: begins with the counts of earlier jobs. With `choose` their likeliest records are
+  // chosen, of the experts that are owned [experts]; `pinned` keeps to these.
+  void restore(const UsageSnapshot& snapshot, std::span<const std::uint8_t> owned, bool choose);
+  // What is chosen, likeliest first.
+  std::vector<std::uint32_t> ranking() const;
+
   // A visit of a layer by a step, which has one open at a time, and what it demands.
   void begin_visit(std::uint32_t step, std::uint32_t layer);
   void demanded(std::uint32_t step, std::uint32_t record);
@@ -57,7 +63,7 @@ class ResidentChoice {
   };
 
   // True when the record is chosen now; false: neither it nor any less likely one.
-  bool choose(std::uint32_t record);
+  bool choose_record(std::uint32_t record);
   bool may_replace(std::uint32_t layer) const noexcept;
   void remove(std::uint32_t record) noexcept;
   // Likelier to be demanded; equal ones by number, so that there is one order.

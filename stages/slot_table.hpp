@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "stages/resident_choice.hpp"
@@ -56,6 +57,11 @@ class SlotTable {
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
   std::uint32_t residents() const noexcept { return residents_; }
   std::uint32_t hinted_slots() const noexcept { return hinted_; }
+
+  // Before the first visit; see ResidentChoice.
+  void restore(const UsageSnapshot& snapshot, std::span<const std::uint8_t> owned, bool choose) {
+    choice_.restore(snapshot, owned, choose);
+  }
 
   // Takes a free slot for a read of `record`; kNone when none is free.
   std::uint32_t begin_read(std::uint32_t record, std::uint64_t visit, bool hinted);

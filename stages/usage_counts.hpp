@@ -4,9 +4,18 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace colibri {
+
+// Counts of earlier jobs, as they are kept between jobs. Empty: nothing is known.
+struct UsageSnapshot {
+  std::vector<float> visits;  // [layers]
+  std::vector<float> uses;    // [records]; at most their layer's visits
+
+  bool empty() const noexcept { return visits.empty(); }
+};
 
 class UsageCounts {
  public:
@@ -16,6 +25,11 @@ class UsageCounts {
   // Once per visit of a layer, then for each expert that it demands.
   void begin_visit(std::uint32_t layer) noexcept;
   void used(std::uint32_t record) noexcept { uses_[record] += 1.0F; }
+
+  // Begins with the counts of earlier jobs, of the same model; they weigh as much as a few dozen visits.
+  void restore(const UsageSnapshot& snapshot);
+  // Writes the counts of the layers, and of the experts that are owned [experts].
+  void save(std::span<const std::uint8_t> owned, UsageSnapshot& snapshot) const;
 
   // Decayed. Within a layer they rank records as probability does.
   float uses(std::uint32_t record) const noexcept { return uses_[record]; }

@@ -58,6 +58,12 @@ Status set_virtual_placement(const SettingInfo& setting, std::string_view text, 
   return {};
 }
 
+Status set_state_dir(const SettingInfo&, std::string_view text, const Origin& origin, PipelineSpec& spec) {
+  spec.state_dir = std::string(text);
+  spec.state_dir_origin = origin;
+  return {};
+}
+
 Status refuse_share(const SettingInfo& setting, std::string_view text, std::string_view why) {
   return {ErrorCode::invalid_input,
           quote_value(text) + " " + std::string(why) + "; expected " + setting.expected()};
@@ -182,6 +188,18 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
            [](const PipelineSpec& spec) {
              return Text{spec.virtual_placement ? "true" : "false", spec.virtual_placement_origin};
            }},
+      {.section = "",
+       .param = {.name = "state_dir",
+                 .type = ParamType::text,
+                 .unit = "folder",
+                 .help =
+                     "where jobs leave which experts they used, for later jobs with the same model; empty: "
+                     "nowhere. The program takes $XDG_CACHE_HOME/colibri where nothing is said"},
+       .set = set_state_dir,
+       .get =
+           [](const PipelineSpec& spec) {
+             return Text{spec.state_dir, spec.state_dir_origin};
+           }},
       {.section = "memory",
        .param = size_param("static", "pool of the dense weights and tables; auto: what the model needs"),
        .set = set_size<&MemorySpec::static_pool>,
@@ -248,8 +266,9 @@ std::span<const ParamInfo> edge_params() noexcept {
 }
 
 std::span<const std::string_view> top_level_keys() noexcept {
-  static constexpr std::string_view kKeys[] = {
-      "version", "model", "threads", "virtual_placement", "memory", "steps", "stages", "edges", "profile"};
+  static constexpr std::string_view kKeys[] = {"version",   "model",  "threads", "virtual_placement",
+                                               "state_dir", "memory", "steps",   "stages",
+                                               "edges",     "profile"};
   return kKeys;
 }
 

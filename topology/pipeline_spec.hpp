@@ -87,6 +87,8 @@ struct PipelineSpec {
   // The file is for another machine: its CPUs and NUMA nodes stand for those here, in turn.
   bool virtual_placement = false;
   Origin virtual_placement_origin;
+  std::string state_dir;  // folder for what jobs learn about models; empty: nothing is written
+  Origin state_dir_origin;
   MemorySpec memory;
   StepsSpec steps;
   std::vector<StageSpec> stages;  // in file order

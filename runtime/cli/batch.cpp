@@ -18,6 +18,7 @@
 #include "runtime/cli/routing_trace.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
+#include "runtime/metrics/routing_trace_reader.hpp"
 #include "stages/jsonl_sink.hpp"
 #include "stages/jsonl_source.hpp"
 
@@ -36,6 +37,8 @@ struct BatchArguments {
   bool force = false;
   PipelineFlags pipeline;
 };
+
+constexpr std::uint64_t kMaximumReplayedTrace = 64ULL << 20;  // bytes of a trace
 
 bool writes_file(const BatchArguments& arguments) {
   return !arguments.output.empty() && arguments.output != "-" && ResultFile::fits(arguments.output);
@@ -69,7 +72,8 @@ class Batch {
   Status begin_files();
   void describe_start();
   void show_progress(const RunReport& report);
-  ExitStatus finish(const RunReport& report);
+  ExitStatus finish(RunReport& report);
+  void add_belady(RunReport& report) const;
   ExitStatus stopped();
   ExitStatus fail(Status status) const { return context_.fail(std::move(status).at("batch")); }
 
@@ -216,7 +220,7 @@ ExitStatus Batch::run() {
   job.started = [this] { return begin_files(); };
   job.stopping = signals_->stopping();
   job.progress = [this](const RunReport& report) { show_progress(report); };
-  const auto report = [&] {
+  auto report = [&] {
     const CancelOnSignal cancel(*signals_, [this] {
       context_.console.info("giving up what runs; a third signal waits for nothing");
       session_->engine().cancel();
@@ -246,7 +250,19 @@ ExitStatus Batch::stopped() {
   return exit_status_of_signal(signals_->received());
 }
 
-ExitStatus Batch::finish(const RunReport& report) {
+// What Belady's policy would have hit with the same slots; not known of traces that take long to read.
+void Batch::add_belady(RunReport& report) const {
+  std::error_code error;
+  const std::uint64_t bytes = std::filesystem::file_size(arguments_.trace_routing, error);
+  if (error || bytes > kMaximumReplayedTrace) return;
+  const auto trace = read_routing_trace(arguments_.trace_routing);
+  if (!trace || trace->visits.empty()) return;
+  const auto slots = static_cast<std::uint32_t>(session_->engine().plan().slots);
+  report.belady_hits =
+      replay_slots(trace->visits, {trace->moe_layers, trace->experts, slots}, SlotPolicy::belady_bypass).hits;
+}
+
+ExitStatus Batch::finish(RunReport& report) {
   if (Status failure = source_->failure(); !failure) return fail(std::move(failure));
   const bool stopped = signals_->received() != 0;
   if (stopped && !begun_) return this->stopped();
@@ -256,6 +272,7 @@ ExitStatus Batch::finish(const RunReport& report) {
   if (!stopped && file_ != nullptr) {
     if (Status done = file_->finish(arguments_.in_order); !done) return fail(std::move(done));
   }
+  if (routing_ != nullptr) add_belady(report);
   if (!context_.console.quiet()) context_.console.write_report(report.to_table());
   if (Status written = session_->write_profile(report); !written) return fail(std::move(written));
   if (stopped) return this->stopped();

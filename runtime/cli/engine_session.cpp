@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -37,6 +38,14 @@ void add_files_of_stages(const PipelineSpec& pipeline, std::vector<JobFile>& fil
       files.push_back({"stages." + stage.name + "." + std::string(param.name),
                        std::string(effective_param(stage, *kind->info, param.name)), true});
     }
+  }
+}
+
+// The library writes nothing that it was not asked for; the program has a place for it.
+void choose_state_dir(PipelineSpec& pipeline) {
+  if (pipeline.state_dir_origin.kind != Origin::Kind::default_value) return;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    pipeline.state_dir = (fs::path(cache) / "colibri").string();
   }
 }
 
@@ -78,6 +87,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& mo
   added.files.push_back({"the profile", session->profile_output_, true});
   add_files_of_stages(pipeline, added.files);
   COLIBRI_RETURN_IF_ERROR(check_job_files(model, added.files));
+  choose_state_dir(pipeline);
   if (!session->profile_output_.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(session->profile_output_));
   EngineOptions options;
   options.kernels = kernels->name;

@@ -23,6 +23,8 @@ constexpr ShortForm kShortForms[] = {
     {"--experts-memory", "memory.experts",
      "Memory for experts: bytes (4GiB), a share of all experts (25%), min or auto"},
     {"--max-rows", "steps.max_rows", "Rows of a step, or auto"},
+    {"--state-dir", "state_dir",
+     "Folder for what jobs learn about models; $XDG_CACHE_HOME/colibri when left out, \"\" for nowhere"},
     {"--wave-rows", "steps.wave_rows", "Rows of a wave, or auto"},
 };
 

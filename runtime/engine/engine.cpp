@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "io/container/file_system.hpp"
@@ -13,6 +14,7 @@
 #include "runtime/engine/live_parameters.hpp"
 #include "runtime/engine/pipeline.hpp"
 #include "runtime/memory/step_buffers.hpp"
+#include "runtime/memory/usage_file.hpp"
 #include "stages/dense_weights.hpp"
 #include "stages/kv_pages.hpp"
 #include "topology/machine.hpp"
@@ -33,12 +35,16 @@ void sum_up(RunReport& report) {
       report.bytes_read += stage.metric("bytes_read_total");
       report.distinct_bytes += stage.metric("distinct_bytes_total");
       report.wasted_hint_bytes += stage.metric("wasted_hint_bytes_total");
+      report.prewarm_bytes += stage.metric("prewarm_bytes_total");
+      report.floor_bytes += stage.metric("floor_bytes_total");
+      report.small_step_bytes += stage.metric("small_step_bytes_total");
       report.demands += stage.metric("demands_total");
       report.hits += stage.metric("hits_total");
     }
     if (stage.kind == "admit") {
       report.prompt_tokens += stage.metric("prompt_rows_total");
       report.steps += stage.metric("steps_total");
+      report.small_step_seconds += 1e-9 * static_cast<double>(stage.metric("small_steps_nanoseconds"));
     }
     if (stage.kind == "block_in") report.steps += stage.metric("steps_total");
     if (stage.kind == "sample") report.generated_tokens += stage.metric("generated_tokens_total");
@@ -75,6 +81,8 @@ struct Engine::State {
   MemoryPlan plan;
   AlignedRegion static_pool, kv_pool, step_pool, scratch_pool, slots;
   DenseWeights dense;
+  std::optional<UsageFile> usage_file;  // none: the host has named no folder
+  UsageSnapshot usage;                  // what earlier jobs left there
   std::unique_ptr<LiveParameters> parameters;
 
   std::mutex mutex;  // of what follows, by which other threads end a job
@@ -98,6 +106,8 @@ struct Engine::State {
   Status open(const std::filesystem::path& model);
   static Result<RunReport> run(State& state, const Job& job);
   Status allocate();
+  void read_usage();
+  void write_usage() const;
   void bind_memory_to_nodes() const;
   RunReport report(const Pipeline& running, double wall_seconds) const;
 };
@@ -248,6 +258,7 @@ Status Engine::State::open(const std::filesystem::path& model) {
       container->read_dense(static_pool.bytes().first(container->dense_bytes()), options.stopping));
   COLIBRI_ASSIGN_OR_RETURN(dense, bind_dense_weights(*container, static_pool.data()));
   if (!plan.placement.note.empty()) log(plan.placement.note);
+  read_usage();
   for (const std::filesystem::path& file : container->expert_files()) {
     const std::string advice = network_advice(file_system_of(file), file);
     if (advice.empty()) continue;
@@ -259,6 +270,24 @@ Status Engine::State::open(const std::filesystem::path& model) {
         std::to_string(plan.inputs.max_rows) + " rows: so have its waves");
   }
   return {};
+}
+
+// Nothing depends on it but what is read early: a job runs without it, too.
+void Engine::State::read_usage() {
+  if (pipeline.state_dir.empty()) return;
+  const ModelSpec& spec = container->spec();
+  usage_file.emplace(pipeline.state_dir, container->digest(), spec.num_moe_layers(), spec.num_experts);
+  auto found = usage_file->read();
+  if (found) {
+    usage = std::move(found).value();
+  } else {
+    log(found.status().to_string());
+  }
+}
+
+void Engine::State::write_usage() const {
+  if (!usage_file || usage.empty()) return;
+  if (Status written = usage_file->write(usage); !written) log(written.to_string());
 }
 
 Result<RunReport> Engine::run(const Job& job) {
@@ -310,6 +339,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   services.sink = job.sink;
   services.hidden_source = job.hidden_source;
   services.hidden_sink = job.hidden_sink;
+  services.usage = state.usage_file ? &state.usage : nullptr;
   services.trace = job.trace;
   services.read_faults = job.read_faults;
   services.read_drives = job.read_drives;
@@ -359,6 +389,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   const double wall_seconds = elapsed();
   pipeline->stop();
   COLIBRI_RETURN_IF_ERROR(pipeline->status());
+  state.write_usage();
   return state.report(*pipeline, wall_seconds);
 }
 

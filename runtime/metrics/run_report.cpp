@@ -84,6 +84,15 @@ double RunReport::reads_per_visit() const noexcept {
   return distinct_bytes > 0 ? static_cast<double>(bytes_read) / static_cast<double>(distinct_bytes) : 1;
 }
 
+double RunReport::read_over_floor() const noexcept {
+  return floor_bytes > 0 ? static_cast<double>(bytes_read + prewarm_bytes) / static_cast<double>(floor_bytes)
+                         : 1;
+}
+
+double RunReport::bytes_per_generated_token() const noexcept {
+  return generated_tokens > 0 ? static_cast<double>(bytes_read) / static_cast<double>(generated_tokens) : 0;
+}
+
 double RunReport::hop_share() const noexcept { return wall_seconds > 0 ? hop_seconds / wall_seconds : 0; }
 
 std::string RunReport::to_table() const {
@@ -121,12 +130,46 @@ std::string RunReport::to_table() const {
                 format_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes_read) / wall)).c_str(),
                 100 * hit_rate(), format_bytes(wasted_hint_bytes).c_str());
   text += row;
+  text += reads_text();
   std::snprintf(row, sizeof row, "hops: %llu messages, %s, %.2f%% of the time\n",
                 static_cast<unsigned long long>(messages), duration(hop_seconds).c_str(), 100 * hop_share());
   text += row;
   std::snprintf(row, sizeof row, "memory: peak %s of %s planned\n", format_bytes(peak_rss_bytes).c_str(),
                 format_bytes(planned_bytes).c_str());
   return text + row;
+}
+
+// How far the reads are from what they could be; empty when nothing was demanded.
+std::string RunReport::reads_text() const {
+  if (demands == 0) return {};
+  char part[96];
+  std::string text;
+  if (floor_bytes > 0) {
+    std::snprintf(part, sizeof part, "floor %s (%.2f of it read)", format_bytes(floor_bytes).c_str(),
+                  read_over_floor());
+    text += part;
+  }
+  if (belady_hits) {
+    std::snprintf(part, sizeof part, "%sBelady's hit rate %.1f%%", text.empty() ? "" : "; ",
+                  100 * static_cast<double>(*belady_hits) / static_cast<double>(demands));
+    text += part;
+  }
+  if (prewarm_bytes > 0) {
+    text += (text.empty() ? "" : "; ") + format_bytes(prewarm_bytes) + " read ahead of the first demands";
+  }
+  if (generated_tokens > 0) {
+    const auto each = static_cast<std::uint64_t>(bytes_per_generated_token());
+    text += (text.empty() ? "" : "; ") + format_bytes(each) + " read a generated token";
+  }
+  if (!text.empty()) text += "\n";
+  if (small_step_seconds > 0) {
+    std::snprintf(
+        part, sizeof part, "steps below half of max_rows: %.1f%% of the time, %.1f%% of the bytes\n",
+        wall_seconds > 0 ? 100 * small_step_seconds / wall_seconds : 0,
+        bytes_read > 0 ? 100 * static_cast<double>(small_step_bytes) / static_cast<double>(bytes_read) : 0);
+    text += part;
+  }
+  return text;
 }
 
 std::string RunReport::to_json() const {
@@ -142,9 +185,16 @@ std::string RunReport::to_json() const {
   field("distinct_bytes", std::to_string(distinct_bytes));
   field("reads_per_visit", number(reads_per_visit()));
   field("wasted_hint_bytes", std::to_string(wasted_hint_bytes));
+  field("prewarm_bytes", std::to_string(prewarm_bytes));
+  field("floor_bytes", std::to_string(floor_bytes));
+  field("read_over_floor", number(read_over_floor()));
+  field("bytes_per_generated_token", number(bytes_per_generated_token()));
+  field("small_step_bytes", std::to_string(small_step_bytes));
+  field("small_step_seconds", number(small_step_seconds));
   field("demands", std::to_string(demands));
   field("hits", std::to_string(hits));
   field("hit_rate", number(hit_rate()));
+  field("belady_hits", belady_hits ? std::to_string(*belady_hits) : "null");
   field("peak_rss_bytes", std::to_string(peak_rss_bytes));
   field("planned_bytes", std::to_string(planned_bytes));
   field("steps", std::to_string(steps));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,11 @@ struct RunReport {
   std::uint64_t bytes_read = 0;
   std::uint64_t distinct_bytes = 0;
   std::uint64_t wasted_hint_bytes = 0;
+  std::uint64_t prewarm_bytes = 0;           // read because earlier jobs used them; not among bytes_read
+  std::uint64_t floor_bytes = 0;             // see fetch; 0 until the end of the job
+  std::uint64_t small_step_bytes = 0;        // of bytes_read: demanded by steps below half of max_rows
+  double small_step_seconds = 0;             // in which only such steps were under way
+  std::optional<std::uint64_t> belady_hits;  // known when the job's routing was traced
   std::uint64_t demands = 0;
   std::uint64_t hits = 0;
   std::uint64_t peak_rss_bytes = 0;
@@ -46,10 +52,16 @@ struct RunReport {
   double tokens_per_second() const noexcept;
   double hit_rate() const noexcept;         // 1 when nothing was demanded
   double reads_per_visit() const noexcept;  // bytes_read / distinct_bytes; 1 when nothing was read
-  double hop_share() const noexcept;        // hop_seconds of all threads together / wall_seconds
+  // bytes_read and prewarm_bytes / floor_bytes; 1 when nothing had to be read.
+  double read_over_floor() const noexcept;
+  double bytes_per_generated_token() const noexcept;  // bytes_read; 0 when nothing was generated
+  double hop_share() const noexcept;                  // hop_seconds of all threads together / wall_seconds
 
   std::string to_table() const;  // aligned, for a terminal
   std::string to_json() const;   // format_version 1
+
+ private:
+  std::string reads_text() const;
 };
 
 }  // namespace colibri

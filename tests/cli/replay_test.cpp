@@ -68,6 +68,7 @@ TEST(Replay, SaysExactlyWhatJobsHit) {
   const std::vector<std::string> flags = {"--max-rows",  "24",
                                           "--wave-rows", "7",
                                           "--set",       "steps.in_flight=1",
+                                          "--state-dir", "",
                                           "--set",       "stages.predict.method=none",
                                           "--profile",   profile};
   bool traced = false;

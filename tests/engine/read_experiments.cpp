@@ -12,6 +12,7 @@
 #include "io/read/virtual_device.hpp"
 #include "runtime/engine/step_scheduler.hpp"
 #include "stages/fetch.hpp"
+#include "tests/cli/cli_runner.hpp"
 #include "tests/engine/parameter_experiments.hpp"
 #include "tests/engine/shared_out_pipeline.hpp"
 #include "tests/stages/moe_job.hpp"
@@ -222,6 +223,20 @@ std::string drives_read(const std::string& mirrors) {
   return std::string(device->usage(0).reads > 0 ? "first" : "") + (device->usage(1).reads > 0 ? " second" : "");
 }
 
+// Whether a job reads what one before it used.
+std::string prewarmed(const std::string& value) {
+  const test::TemporaryFolder state;
+  const std::vector<std::pair<std::string, std::string>> settings = {
+      {"stages.fetch.prewarm", value}, {"memory.experts", "50%"}, {"state_dir", state.path()}};
+  std::string seen;
+  for (int i = 0; i < 2; ++i) {
+    const auto engine = open_engine(model(), settings);
+    if (engine == nullptr) return "";
+    seen = metric(run_job(*engine, requests()), "fetch", "prewarm_reads_total") > 0 ? "some" : "none";
+  }
+  return seen;
+}
+
 }  // namespace
 
 std::vector<Experiment> read_experiments() {
@@ -249,6 +264,7 @@ std::vector<Experiment> read_experiments() {
          return std::to_string(reads.plan().offsets_started().size()) + " reads of the system";
        }},
       {"fetch.policy", "probability", "pinned", hits_under},
+      {"fetch.prewarm", "true", "false", prewarmed},
       {"fetch.hints", "true", "false",
        [](const std::string& value) {
          return job_metric("fetch.hints", value, "fetch", "hint_reads_total");

@@ -76,6 +76,16 @@ std::string high_water(const std::string& capacity) {
   return {};
 }
 
+// Where a job leaves which experts it used.
+std::string state_folders(const std::string& name) {
+  const test::TemporaryFolder folder;
+  const auto engine = open_engine(model(), {{"state_dir", name.empty() ? "" : folder.file(name)}});
+  if (engine == nullptr) return "";
+  run_job(*engine, {generate_request({3, 4, 5}, 2)});
+  return std::string("a ") + (fs::exists(folder.file("a")) ? "is" : "is not") + ", b " +
+         (fs::exists(folder.file("b")) ? "is" : "is not");
+}
+
 // What `colibri run` makes of two rows with the model that the pipeline file names.
 std::string run_with_model(const std::string& name) {
   const test::TemporaryFolder folder;
@@ -115,6 +125,7 @@ std::vector<Experiment> setting_experiments() {
                       [](const MemoryPlan& plan) { return plan.inputs.wave_credits(); }),
       {"edges.capacity", "1", "7", high_water},
       {"model", "qwen3_moe", "olmoe", run_with_model},
+      {"state_dir", "a", "b", state_folders},
       {"virtual_placement", "false", "true", opens_elsewhere},
       {"profile.output", "a.json", "b.json", profile_files},
   };

@@ -11,6 +11,7 @@
 #include "io/read/fault_backend.hpp"
 #include "moe_job.hpp"
 #include "stages/fetch.hpp"
+#include "stages/usage_counts.hpp"
 #include "tests/support/golden_model.hpp"
 #include "tests/support/stage_harness.hpp"
 
@@ -40,6 +41,7 @@ class FetchTest : public ::testing::Test {
     if (!shares.empty()) job->services.slots.shares = shares;
     plan = std::make_shared<FaultPlan>(std::move(faults));
     job->services.read_faults = plan;
+    job->services.usage = open_usage;
     params.try_emplace("backend", "pread");
     params.try_emplace("lanes", "1");  // the order of reads is then exact
     fetch.emplace(kFetchKind, job->services, HarnessOptions{.params = params, .instance = instance});
@@ -111,6 +113,7 @@ class FetchTest : public ::testing::Test {
 
   std::vector<SlotShare> shares;  // at the next open; empty: all slots are the stage's
   std::uint32_t instance = 0;  // of the stage, at the next open
+  UsageSnapshot* open_usage = nullptr;  // of earlier jobs, at the next open
   std::optional<MoeJob> job;
   std::shared_ptr<FaultPlan> plan;
   std::optional<StageHarness> fetch;
@@ -421,6 +424,44 @@ TEST_F(FetchTest, ARefusedRingFailsTheStart) {
   job->services.read_faults = plan;
   fetch.emplace(kFetchKind, job->services, HarnessOptions{.params = {{"backend", "io_uring"}}});
   EXPECT_FALSE(fetch->started.is_ok());
+}
+
+// Records of earlier jobs: likeliest first, counted apart, after what is demanded; a slot is left for that.
+TEST_F(FetchTest, EarlierJobsRecordsAreReadWhileNothingElseIs) {
+  UsageSnapshot usage{.visits = {10, 10, 20}, .uses = std::vector<float>(36)};
+  usage.uses[5] = 9;        // layer 0
+  usage.uses[12 + 3] = 4;   // layer 1
+  usage.uses[24 + 7] = 10;  // layer 2: half of its visits
+  usage.uses[7] = 2;
+  usage.uses[1] = 1;  // there are three places
+  open_usage = &usage;
+  open({.slots = 5, .transit = 2}, {{.kind = FaultKind::hang, .first = 1}});
+  ASSERT_TRUE(plan->wait_until_hanging(1, kLong));
+  Step& step = job->begin_step(0, 4);
+  Visit& visit = job->begin_visit(step, 0, 0);
+  demand(visit, {9}, true);
+  plan->release();
+  pump_until_delivered(1);
+  release(delivered[0].slot);
+  while (fetch->count("prewarm_reads_total") < 3) ASSERT_TRUE(pump());
+  EXPECT_FALSE(pump(20ms));
+  EXPECT_EQ(plan->offsets_started(),
+            (std::vector<std::uint64_t>{offset(0, 5), offset(0, 9), offset(2, 7), offset(1, 3)}));
+  EXPECT_EQ(fetch->count("prewarm_bytes_total"), 3 * bytes);
+  EXPECT_EQ(fetch->count("bytes_read_total"), bytes);
+  EXPECT_EQ(fetch->count("distinct_bytes_total"), bytes);
+  demand(job->begin_visit(job->begin_step(0, 4), 0, 2), {7}, true);
+  ASSERT_EQ(delivered.size(), 2U);
+  expect_record(delivered[1], 2);
+  EXPECT_EQ(fetch->count("hits_total"), 1U);
+  // What this job has seen is there for the next one.
+  release(delivered[1].slot);
+  fetch.reset();
+  EXPECT_EQ(usage.uses[9], 1);
+  EXPECT_EQ(usage.uses[24 + 7], 11);
+  EXPECT_EQ(usage.visits, (std::vector<float>{11, 10, 21}));
+  open_usage = nullptr;
+  open({.slots = 1, .transit = 1});  // for the tear-down
 }
 
 // The second of two fetches, with the odd experts: its slots, its reads, its hints.

@@ -21,6 +21,7 @@ class FaultPlan;
 class Tokenizer;
 class VirtualDevice;
 struct DenseWeights;
+struct UsageSnapshot;
 
 // Where requests come from. Called by the read stage only.
 class RequestSource {
@@ -143,6 +144,7 @@ struct Services {
   ResultSink* sink = nullptr;
   HiddenSource* hidden_source = nullptr;
   HiddenSink* hidden_sink = nullptr;
+  UsageSnapshot* usage = nullptr;  // of experts, by earlier jobs; fetches add this one's. Null: none is kept
   TraceRecorder* trace = nullptr;          // null: nothing is traced
   // Tests and benches, see ReadBackendOptions: faults injected into the reads of experts, drives that they
   // are held back to look like, a clock on which they end.
