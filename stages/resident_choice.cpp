@@ -23,12 +23,12 @@ ResidentChoice::ResidentChoice(std::uint32_t layers, std::uint32_t experts, std:
       policy_(policy),
       usage_(layers, experts),
       seen_visits_(layers),
-      quota_(layers),
+      quotas_(layers, owned, places),
+      edges_(layers),
       kept_(layers),
       chosen_(std::size_t{layers} * experts),
       visits_(steps) {
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    quota_[layer] = std::min(owned, places / layers + (layer < places % layers ? 1 : 0));
     kept_[layer].reserve(owned);
   }
   for (OpenVisit& visit : visits_) visit.records.reserve(owned);
@@ -39,7 +39,7 @@ ResidentChoice::ResidentChoice(std::uint32_t layers, std::uint32_t experts, std:
 void ResidentChoice::restore(const UsageSnapshot& snapshot, std::span<const std::uint8_t> owned,
                              bool choose) {
   usage_.restore(snapshot);
-  for (std::uint32_t layer = 0; choose && layer < quota_.size(); ++layer) {
+  for (std::uint32_t layer = 0; choose && layer < kept_.size(); ++layer) {
     candidates_.clear();
     for (std::uint32_t expert = 0; expert < experts_; ++expert) {
       const std::uint32_t record = layer * experts_ + expert;
@@ -47,7 +47,7 @@ void ResidentChoice::restore(const UsageSnapshot& snapshot, std::span<const std:
     }
     std::sort(candidates_.begin(), candidates_.end(),
               [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
-    candidates_.resize(std::min<std::size_t>(candidates_.size(), quota_[layer]));
+    candidates_.resize(std::min<std::size_t>(candidates_.size(), quotas_[layer]));
     for (const std::uint32_t record : candidates_) choose_record(record);
     if (!candidates_.empty()) seen_visits_[layer] = kPinningVisits;
   }
@@ -90,6 +90,7 @@ void ResidentChoice::end_visit(std::uint32_t step) {
   for (const std::uint32_t record : candidates_) {
     if (!choose_record(record)) break;
   }
+  if (policy_ == ResidentPolicy::probability) move_quotas(visit);
   std::uint32_t& seen = seen_visits_[visit.layer];
   seen = std::min(seen + 1, kPinningVisits);
 }
@@ -102,10 +103,9 @@ void ResidentChoice::offer(std::uint32_t record) {
 bool ResidentChoice::choose_record(std::uint32_t record) {
   const std::uint32_t layer = record / experts_;
   std::vector<std::uint32_t>& kept = kept_[layer];
-  if (kept.size() >= quota_[layer]) {
+  if (kept.size() >= quotas_[layer]) {
     if (kept.empty() || !may_replace(layer)) return false;
-    const std::uint32_t worst = *std::max_element(
-        kept.begin(), kept.end(), [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
+    const std::uint32_t worst = worst_of(layer);
     if (usage_.uses(record) <= kReplaceFactor * usage_.uses(worst)) return false;
     remove(worst);
     dropped_.push_back(worst);
@@ -117,6 +117,37 @@ bool ResidentChoice::choose_record(std::uint32_t record) {
 
 bool ResidentChoice::may_replace(std::uint32_t layer) const noexcept {
   return policy_ == ResidentPolicy::probability || seen_visits_[layer] < kPinningVisits;
+}
+
+std::uint32_t ResidentChoice::worst_of(std::uint32_t layer) const noexcept {
+  return *std::max_element(kept_[layer].begin(), kept_[layer].end(),
+                           [this](std::uint32_t a, std::uint32_t b) { return before(a, b); });
+}
+
+ResidentChoice::Edge ResidentChoice::edge_of(std::uint32_t layer) const noexcept {
+  Edge edge;
+  if (kept_[layer].size() < quotas_[layer]) return edge;
+  if (!kept_[layer].empty()) edge.last = worst_of(layer);
+  for (std::uint32_t record = layer * experts_; record < (layer + 1) * experts_; ++record) {
+    if (chosen(record) || usage_.uses(record) == 0) continue;
+    if (edge.ghost == kNone || before(record, edge.ghost)) edge.ghost = record;
+  }
+  return edge;
+}
+
+void ResidentChoice::move_quotas(const OpenVisit& visit) {
+  auto demanded = [&visit](std::uint32_t record) {
+    return std::find(visit.records.begin(), visit.records.end(), record) != visit.records.end();
+  };
+  const Edge& edge = edges_[visit.layer];
+  quotas_.measured(visit.layer, demanded(edge.ghost), demanded(edge.last));
+  if (const auto move = quotas_.move(); move && kept_[move->from].size() > quotas_[move->from]) {
+    const std::uint32_t worst = worst_of(move->from);
+    remove(worst);
+    dropped_.push_back(worst);
+    edges_[move->from] = edge_of(move->from);
+  }
+  edges_[visit.layer] = edge_of(visit.layer);
 }
 
 void ResidentChoice::forget(std::uint32_t record) {

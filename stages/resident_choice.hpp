@@ -7,23 +7,26 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "stages/layer_quotas.hpp"
 #include "stages/usage_counts.hpp"
 
 namespace colibri {
 
 enum class ResidentPolicy : std::uint8_t {
-  probability,  // the likeliest to be demanded at the layer's next visit
+  probability,  // the likeliest to be demanded at the layer's next visit; layers win and lose places
   pinned,       // the same in the first visits of a layer; what is chosen then stays to the end
 };
 std::optional<ResidentPolicy> find_resident_policy(std::string_view name) noexcept;
 
 class ResidentChoice {
  public:
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   // The visits of a layer in which `pinned` still changes its mind.
   static constexpr std::uint32_t kPinningVisits = 8;
 
@@ -52,7 +55,7 @@ class ResidentChoice {
   std::span<const std::uint32_t> dropped() const noexcept { return dropped_; }
 
   bool chosen(std::uint32_t record) const noexcept { return chosen_[record] != 0; }
-  std::uint32_t quota(std::uint32_t layer) const noexcept { return quota_[layer]; }
+  std::uint32_t quota(std::uint32_t layer) const noexcept { return quotas_[layer]; }
   const UsageCounts& usage() const noexcept { return usage_; }
 
  private:
@@ -66,6 +69,13 @@ class ResidentChoice {
   bool choose_record(std::uint32_t record);
   bool may_replace(std::uint32_t layer) const noexcept;
   void remove(std::uint32_t record) noexcept;
+  // The last record kept and the first one not kept of a layer; kNone when it has places to spare.
+  struct Edge {
+    std::uint32_t last = kNone, ghost = kNone;
+  };
+  Edge edge_of(std::uint32_t layer) const noexcept;
+  std::uint32_t worst_of(std::uint32_t layer) const noexcept;
+  void move_quotas(const OpenVisit& visit);
   // Likelier to be demanded; equal ones by number, so that there is one order.
   bool before(std::uint32_t a, std::uint32_t b) const noexcept {
     return usage_.uses(a) != usage_.uses(b) ? usage_.uses(a) > usage_.uses(b) : a < b;
@@ -74,8 +84,9 @@ class ResidentChoice {
   std::uint32_t experts_;
   ResidentPolicy policy_;
   UsageCounts usage_;
-  std::vector<std::uint32_t> seen_visits_;        // [layers] up to kPinningVisits
-  std::vector<std::uint32_t> quota_;              // [layers]
+  std::vector<std::uint32_t> seen_visits_;  // [layers] up to kPinningVisits
+  LayerQuotas quotas_;
+  std::vector<Edge> edges_;                       // [layers] after its last visit
   std::vector<std::vector<std::uint32_t>> kept_;  // [layers] the chosen records
   std::vector<std::uint8_t> chosen_;              // [records]
   std::vector<OpenVisit> visits_;                 // [steps]

@@ -108,7 +108,7 @@ ReplayResult replay_belady(std::span<const std::uint32_t> demands, std::size_t r
 }
 
 // As `fetch` drives its table: residents of the visit are leased as they are demanded; with all demands known
-// the visit ends, and the missing records are read one after the other, each leased, used and released.
+// the visit ends, they are used, and the missing records are read one after the other.
 ReplayResult replay_table(std::span<const ReplayVisit> visits, const ReplayShape& shape,
                           ResidentPolicy policy) {
   SlotTable table({.layers = shape.layers,
@@ -138,13 +138,14 @@ ReplayResult replay_table(std::span<const ReplayVisit> visits, const ReplayShape
       }
     }
     table.end_visit(0);
+    // First what is there, as compute does: its slots may be needed.
+    for (const std::uint32_t slot : leased) table.release(slot);
     for (const std::uint32_t record : missing) {
       const std::uint32_t slot = table.begin_read(record, serial, false);
       table.lease(slot, serial);
       table.landed(slot);
       table.release(slot);
     }
-    for (const std::uint32_t slot : leased) table.release(slot);
   }
   return result;
 }
