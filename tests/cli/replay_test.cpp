@@ -16,7 +16,8 @@ struct Trace {
 
   Trace() {
     const BatchRun run(read_file(demo_file("prompts.jsonl")),
-                       {"--experts-memory", "25%", "--max-rows", "64", "--trace-routing", file});
+                       {"--experts-memory", "25%", "--max-rows", "64", "--trace-routing", file, "--state-dir",
+                        "", "--set", "stages.fetch.inflight_bytes=4096"});
     EXPECT_EQ(run.status(), 0) << run.err();
     std::map<std::uint64_t, std::set<std::pair<std::uint64_t, std::uint64_t>>> visits;
     std::set<std::pair<std::uint64_t, std::uint64_t>> all;
@@ -36,7 +37,7 @@ struct Trace {
 
 TEST(Replay, CountsAndRanksThePolicies) {
   const Trace trace;
-  const RunResult result = run_colibri({"replay", trace.file, "--slots", "10,25%", "--json"});
+  const RunResult result = run_colibri({"replay", trace.file, "--slots", "10,25,50%", "--json"});
   ASSERT_EQ(result.status, 0) << result.err;
   std::map<std::string, std::vector<std::uint64_t>> hits;
   const Json parsed = Json::parse(result.out);
@@ -45,9 +46,12 @@ TEST(Replay, CountsAndRanksThePolicies) {
     hits[one.at("policy").get<std::string>()].push_back(one.at("hits").get<std::uint64_t>());
   }
   ASSERT_EQ(hits.size(), 6U);
-  for (std::size_t i = 0; i < 2; ++i) {
-    // A list over all layers forgets a record before its layer comes again.
-    EXPECT_LT(hits["lru"][i] * 10, hits["probability"][i]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    // A list over all layers forgets a record before its layer comes again, unless half of all stay.
+    EXPECT_LT(hits["lru"][i] * (i < 2 ? 10 : 1), hits["probability"][i]);
+    EXPECT_LT(hits["lru"][i], hits["lfu"][i]);
+    EXPECT_LE(hits["lfu"][i], hits["probability"][i]);
+    EXPECT_LE(hits["probability"][i], hits["fixed"][i]);
     for (const auto& [policy, counts] : hits) EXPECT_LE(counts[i], hits["belady"][i]) << policy;
   }
   const RunResult all = run_colibri({"replay", trace.file, "--slots", "100%", "--policy", "lru", "--json"});
