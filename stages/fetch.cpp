@@ -34,7 +34,6 @@
 #include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
 #include "stages/hint_list.hpp"
-#include "stages/mirror_files.hpp"
 #include "stages/prewarm_list.hpp"
 #include "stages/read_arrivals.hpp"
 #include "stages/read_deadlines.hpp"
@@ -96,20 +95,11 @@ class Fetch final : public Stage {
     counters_.declare(context);
     counters_.slots->set(share_.slots);
 
-    ReadBackendOptions options = fetch_read_options(context);
-    bandwidth_limit_ = options.bandwidth_limit;
     arrivals_ = std::make_shared<ReadArrivals>(context.completion_port(), share_.slots);
-    options.log = [arrivals = arrivals_, log = services_->log](std::string line) {
-      if (log) arrivals->say(log, std::move(line));
-    };
-    // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
-    auto deliver = [arrivals = arrivals_, container = services_->container->weak_from_this().lock()](
-                       ReadCompletion&& done) { arrivals->arrived(std::move(done)); };
-    COLIBRI_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> files,
-                             files_with_mirrors(*services_->container, context.text("mirrors")));
-    options.copies = static_cast<std::uint32_t>(files.size() / services_->container->expert_files().size());
-    copies_ = options.copies;
-    COLIBRI_ASSIGN_OR_RETURN(backend_, open_read_backend(files, options, std::move(deliver)));
+    COLIBRI_ASSIGN_OR_RETURN(ExpertReads reads, open_expert_reads(context, arrivals_));
+    backend_ = std::move(reads.backend);
+    bandwidth_limit_ = reads.bandwidth_limit;
+    copies_ = reads.copies;
     try {
       watch_ = std::make_unique<ReadWatch>(arrivals_, deadlines_.limit() / kTicksPerDeadline);
     } catch (const std::system_error& error) {

@@ -2,9 +2,17 @@
 
 #include <algorithm>
 #include <colibri/services.hpp>
+#include <filesystem>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "stages/mirror_files.hpp"
 
 namespace colibri {
+
+namespace {
 
 ReadBackendOptions fetch_read_options(StageContext& context) {
   ReadBackendOptions options;
@@ -27,6 +35,27 @@ ReadBackendOptions fetch_read_options(StageContext& context) {
   options.drives = services.read_drives;
   options.virtual_device = services.virtual_device;
   return options;
+}
+
+}  // namespace
+
+Result<ExpertReads> open_expert_reads(StageContext& context, const std::shared_ptr<ReadArrivals>& arrivals) {
+  const Services& services = context.services();
+  const Container& container = *services.container;
+  ReadBackendOptions options = fetch_read_options(context);
+  options.log = [arrivals, log = services.log](std::string line) {
+    if (log) arrivals->say(log, std::move(line));
+  };
+  // Reads of a drive that hangs outlive the stage, and look at the container's checksums when they come.
+  auto deliver = [arrivals, kept = container.weak_from_this().lock()](ReadCompletion&& done) {
+    arrivals->arrived(std::move(done));
+  };
+  COLIBRI_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> files,
+                           files_with_mirrors(container, context.text("mirrors")));
+  options.copies = static_cast<std::uint32_t>(files.size() / container.expert_files().size());
+  ExpertReads reads{.copies = options.copies, .bandwidth_limit = options.bandwidth_limit};
+  COLIBRI_ASSIGN_OR_RETURN(reads.backend, open_read_backend(files, options, std::move(deliver)));
+  return reads;
 }
 
 SlotTable::Shape slot_table_shape(StageContext& context, std::span<const std::uint8_t> owned) {

@@ -3,9 +3,11 @@
 
 #include <colibri/stage.hpp>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "io/read/read_backend.hpp"
+#include "stages/read_arrivals.hpp"
 #include "stages/slot_table.hpp"
 
 namespace colibri {
@@ -85,8 +87,16 @@ inline constexpr ParamInfo kFetchParams[] = {
          "a read this old fails when no other read has ended meanwhile; also the wait for reads at the end"},
 };
 
-// How the stage's reads are issued, and into which memory; the log is left to the caller.
-ReadBackendOptions fetch_read_options(StageContext& context);
+// What the stage reads with.
+struct ExpertReads {
+  std::unique_ptr<ReadBackend> backend;
+  std::uint32_t copies = 1;  // of the model, with its mirrors
+  std::uint64_t bandwidth_limit = 0;
+};
+
+// Reads into the stage's slots, issued as its parameters say; what they and the backend have to tell goes to
+// `arrivals`.
+Result<ExpertReads> open_expert_reads(StageContext& context, const std::shared_ptr<ReadArrivals>& arrivals);
 
 // owned: [experts] 1 for those of the stage.
 SlotTable::Shape slot_table_shape(StageContext& context, std::span<const std::uint8_t> owned);
