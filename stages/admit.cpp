@@ -130,6 +130,10 @@ class Admit final : public Stage {
     std::uint32_t ready_rows() const noexcept {
       return static_cast<std::uint32_t>(sequence->tokens.size()) - sequence->computed;
     }
+    // Whether it may need another step after the one that it is in.
+    bool goes_on() const noexcept {
+      return planned < sequence->prompt_size || planned + 1 < final_size(*sequence);
+    }
     bool decodes() const noexcept { return sequence->computed >= sequence->prompt_size; }
   };
 
@@ -235,8 +239,9 @@ class Admit final : public Stage {
     if (!finite_) return inbox_empty;
     // The longest can only be known once all have been seen, or as many as may wait.
     if (waiting_.order() == StartOrder::longest_first) return false;
-    // More requests are sure to come: wait for them unless the step would be full, or could not take them.
-    return ready_rows_ + waiting_rows_ >= services_->plan.max_rows || (!waiting_.empty() && !can_start);
+    // More requests are sure to come, or the end: wait for them unless the step would be more than full, or
+    // could not take them. One more row tells that another step will follow.
+    return ready_rows_ + waiting_rows_ > services_->plan.max_rows || (!waiting_.empty() && !can_start);
   }
 
   void build_step() {
@@ -254,6 +259,9 @@ class Admit final : public Stage {
     while (builder.room() > 0 && builder.rows() < share && start_next(builder.room(), step_pages_[step.slot]))
       add(builder, *running_.back(), members);
     builder.finish(next_serial_++, services_->plan.wave_rows);
+    step.followed =
+        !input_ended_ || ready_rows_ + waiting_rows_ > 0 ||
+        std::any_of(members.begin(), members.end(), [](const Running* m) { return m->goes_on(); });
     steps_->add(1);
     waiting_level_->set(waiting_.size());
     running_level_->set(running_.size());

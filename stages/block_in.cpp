@@ -111,6 +111,7 @@ class BlockIn final : public Stage {
     free_steps_.pop_back();
     label_rows(step, rows);
     find_bad_rows(step);
+    step.followed = false;  // the next one goes through one layer, too, and that may be any
     cut_into_waves(step, next_serial_++, services_->plan.wave_rows, rows.layer);
     rows_->add(rows.rows);
     steps_->add(1);

@@ -21,6 +21,7 @@
 #include "stages/dense_weights.hpp"
 #include "stages/expert_batch.hpp"
 #include "stages/memory_cursor.hpp"
+#include "stages/tiling.hpp"
 
 namespace colibri {
 namespace {
@@ -44,6 +45,9 @@ constexpr MetricInfo kMetrics[] = {
 };
 enum Output : std::uint32_t { kDone, kReleased };
 constexpr std::uint32_t kNoSlot = 0xffffffffU;
+
+// Of a batch, for each worker: a few hundred microseconds, many times what starting it costs.
+constexpr std::uint64_t kBatchMultiplyAdds = 8 * kTileMultiplyAdds;
 
 class Compute final : public Stage {
  public:
@@ -138,12 +142,18 @@ class Compute final : public Stage {
     std::uint32_t rows_left = batch_rows_;
     std::size_t at = first;
     bool shared = false;
-    while (at < active->ready.size() && rows_left > 0) {
+    // Slots come back at the end of a batch: one that takes long would let the drive wait for them.
+    const std::uint64_t enough = kBatchMultiplyAdds * context_->workers();
+    for (std::uint64_t work = 0; at < active->ready.size() && rows_left > 0 && work < enough;) {
       Ready& ready = active->ready[at];
       const std::uint32_t total = rows_of(visit, ready.expert);
       const std::uint32_t rows = std::min(total - ready.rows_done, rows_left);
       const bool readable = ready.record != nullptr || ready.expert == spec_->num_experts;
-      if (readable && rows > 0) add_piece(visit, ready, rows);
+      if (readable && rows > 0) {
+        add_piece(visit, ready, rows);
+        const ExpertPiece& piece = pieces_.back();
+        work += std::uint64_t{3} * rows * piece.gate.inputs * piece.gate.outputs;
+      }
       shared |= ready.expert == spec_->num_experts;
       ready.rows_done += rows;
       rows_left -= rows;

@@ -146,6 +146,11 @@ class Fetch final : public Stage {
     backend_.reset();
     if (table_ == nullptr) return;
     counters_.resident->set(table_->residents());
+    for (std::uint32_t index = 0; index < table_->size(); ++index) {
+      const SlotTable::Slot& slot = table_->slot(index);
+      if (slot.hinted && slot.state == SlotTable::State::landed)
+        drop_hint(index);  // read for a step that never came
+    }
     counters_.floor_bytes->set(floor_.reads(share_.slots - share_.transit) * record_bytes());
     if (services_->usage != nullptr) table_->choice().usage().save(owned_, *services_->usage);
   }
@@ -377,7 +382,7 @@ class Fetch final : public Stage {
 
   void take_hints(const HintBatch& batch, const HintTarget& target) {
     const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(target.layer);
-    const std::uint64_t key = visits_.key_of(batch.step_serial, ordinal);
+    const std::uint64_t key = visits_.key_of(batch.step_serial + target.steps_ahead, ordinal);
     for (std::uint32_t i = 0; i < target.expert_count && !visits_.over(key); ++i) {
       if (owned_[target.experts[i]] == 0) continue;  // another fetch's, to which the batch goes next
       const Hint hint{table_->record_of(ordinal, target.experts[i]), target.probabilities[i], key};

@@ -43,7 +43,7 @@ constexpr ParamInfo kParams[] = {
      .default_value = "1",
      .minimum = 1,
      .maximum = kMaximumHintDepth,
-     .help = "MoE layers that hints look ahead"},
+     .help = "MoE layers that guesses look ahead; a sweep looks ahead two at least"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows whose next picks were guessed"},
@@ -102,7 +102,8 @@ class Predict final : public Stage {
     hidden_ = spec.hidden_size;
     experts_ = spec.num_experts;
     picks_ = spec.num_experts_per_token;
-    depth_ = services_->plan.hint_depth;  // of `depth`: the batches have room for it
+    one_step_ = services_->plan.in_flight == 1;
+    depth_ = static_cast<std::uint32_t>(context.integer("depth"));
     MemoryCursor memory(context.memory());
     scratch_.lay_out(memory, services_->plan);
     book_.lay_out(memory, services_->plan, depth_);
@@ -144,17 +145,26 @@ class Predict final : public Stage {
       right_[i]->set(book_.tally(i + 1).right);
     }
     std::uint32_t layer = batch.layer;
-    for (std::uint32_t distance = 1; distance <= depth_; ++distance) {
+    std::uint32_t steps_ahead = 0;
+    for (std::uint32_t distance = 1; distance <= std::max(depth_, kSweepDepth); ++distance) {
       layer = spec.next_moe_layer(layer + 1);
-      if (layer == spec.num_layers()) return;
+      if (layer == spec.num_layers()) {
+        if (!batch.followed || !one_step_ || steps_ahead > 0) return;
+        steps_ahead = 1;
+        layer = spec.next_moe_layer(0);
+      }
       HintTarget& target = batch.targets[batch.target_count];
       target.layer = layer;
+      target.steps_ahead = steps_ahead;
       target.expert_count = 0;
-      if (sweeps(ordinal + distance)) {
-        if (!sweep(batch, ordinal + distance, target)) continue;
-      } else {
+      // Of the rows of the next step nothing is known.
+      if (steps_ahead > 0 || sweeps(ordinal + distance)) {
+        if (!sweep(batch.step_serial + steps_ahead, spec.moe_ordinal(layer), target)) continue;
+      } else if (distance <= depth_) {
         route(batch, target);
         name_picks(batch, ordinal, distance, target);
+      } else {
+        continue;
       }
       guesses_->add(target.expert_count);
       ++batch.target_count;
@@ -168,10 +178,11 @@ class Predict final : public Stage {
   }
 
   // Names the experts that steps use to touch, once a step and layer; false when that was done.
-  bool sweep(const HintBatch& batch, std::uint32_t ordinal, HintTarget& target) {
-    if (swept_[ordinal] > batch.step_serial) return false;
-    swept_[ordinal] = batch.step_serial + 1;
+  bool sweep(std::uint64_t step_serial, std::uint32_t ordinal, HintTarget& target) {
+    if (swept_[ordinal] > step_serial) return false;
     const bool known = census_.touched(ordinal) > 0;
+    if (!known && method_ != Method::sweep) return false;
+    swept_[ordinal] = step_serial + 1;
     for (std::uint32_t expert = 0; expert < experts_; ++expert) {
       const float frequency = known ? census_.frequency(ordinal, expert) : 1.0F;
       if (frequency < kSweepFrequency) continue;
@@ -252,6 +263,7 @@ class Predict final : public Stage {
   const Services* services_ = nullptr;
   std::uint32_t hidden_ = 0, experts_ = 0, picks_ = 0, depth_ = 1;
   Method method_ = Method::automatic;  // of this message
+  bool one_step_ = true;               // at a time: the next one has the next serial
   Scratch scratch_;
   GuessBook book_;
   VisitCensus census_;
@@ -282,7 +294,7 @@ std::uint64_t predict_memory_bytes(const PlanInputs& inputs) {
   Scratch scratch;
   scratch.lay_out(measure, inputs);
   GuessBook book;
-  book.lay_out(measure, inputs, inputs.hint_depth);
+  book.lay_out(measure, inputs, inputs.hint_depth);  // no less than `depth`
   return measure.used();
 }
 

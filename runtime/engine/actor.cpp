@@ -10,8 +10,6 @@
 namespace colibri {
 namespace {
 
-// Calls of one run before other actors get their turn.
-constexpr int kCallsPerRun = 32;
 // Reading the clock costs as much as the rest of a hop: hops are timed in one run out of these, a prime
 // number so that it meets every phase of what repeats.
 constexpr std::uint32_t kRunsPerTiming = 17;
@@ -75,11 +73,12 @@ void Actor::run() {
   }
   hops_timed_ = runs_++ % kRunsPerTiming == 0;
   outside_hops_ns_ = 0;
+  const int calls_per_run = executor_.calls_per_run();
   int calls = 0;
-  while (!ended() && !aborted() && calls < kCallsPerRun && step()) ++calls;
+  while (!ended() && !aborted() && calls < calls_per_run && step()) ++calls;
   if (aborted() && !ended()) leave();
   if (ended()) discard_inputs();
-  const bool more = !ended() && calls == kCallsPerRun;
+  const bool more = !ended() && calls == calls_per_run;
   if (hops_timed_) {
     clock_ns_ = now_ns();
     metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(clock_ns_ - begin - outside_hops_ns_, calls));

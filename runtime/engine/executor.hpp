@@ -14,6 +14,8 @@ class Executor {
   // Lets actor.run() be called soon, never twice at the same time. `foreign` says that the caller may be
   // outside the actor's placement.
   virtual void schedule(Actor& actor, bool foreign) = 0;
+  // Calls of one run of an actor, after which others get their turn.
+  virtual int calls_per_run() const noexcept { return 32; }
   // Calls body(object, tile) for all tiles on at most `workers` threads; returns when all are done. What a
   // tile throws is thrown again here, when no tile runs any more.
   virtual void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),

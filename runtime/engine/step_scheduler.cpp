@@ -1,5 +1,6 @@
 #include "runtime/engine/step_scheduler.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <utility>
@@ -51,7 +52,12 @@ void StepScheduler::run_until(const std::function<bool()>& done) {
         scheduled_.wait_for(lock, std::chrono::milliseconds(10));
         continue;
       }
-      const std::size_t pick = random() % ready_.size();
+      std::size_t pick = random() % ready_.size();
+      if (first_) {
+        const auto first = std::find_if(ready_.begin(), ready_.end(),
+                                        [this](const Actor* ready) { return first_(ready->name()); });
+        if (first != ready_.end()) pick = static_cast<std::size_t>(first - ready_.begin());
+      }
       actor = ready_[pick];
       ready_[pick] = ready_.back();
       ready_.pop_back();

@@ -27,6 +27,10 @@ class StepScheduler final : public Executor {
   // time.
   void before_tile(std::function<void(std::string_view)> charge) { charge_ = std::move(charge); }
 
+  // Stages that run before each call of the others, as if they had a processor of their own.
+  void run_first(std::function<bool(std::string_view)> first) { first_ = std::move(first); }
+  int calls_per_run() const noexcept override { return first_ ? 1 : Executor::calls_per_run(); }
+
   void schedule(Actor& actor, bool foreign) override;
   // Tiles run inline, in a shuffled order.
   void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
@@ -42,6 +46,7 @@ class StepScheduler final : public Executor {
   std::uint64_t state_;
   std::function<bool()> idle_;
   std::function<void(std::string_view)> charge_;
+  std::function<bool(std::string_view)> first_;
   const Actor* running_ = nullptr;
   std::mutex mutex_;
   std::condition_variable scheduled_;

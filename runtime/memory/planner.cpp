@@ -172,6 +172,7 @@ PlanInputs Planner::inputs(std::uint32_t max_rows) const {
   inputs.threads = placement.most_threads();
   const std::string_view depth = param_of(pipeline, registry, "predict", "depth");
   std::from_chars(depth.data(), depth.data() + depth.size(), inputs.hint_depth);
+  inputs.hint_depth = std::max(inputs.hint_depth, kSweepDepth);
   inputs.kv_format = param_of(pipeline, registry, "attend", "kv_type") == "bf16" ? kernels::KvFormat::bf16
                                                                                  : kernels::KvFormat::f32;
   return inputs;

@@ -3,6 +3,7 @@
 
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "dense_pipeline.hpp"
 #include "stages/kv_pages.hpp"
@@ -276,23 +277,46 @@ TEST(DenseAdmit, FiniteInputFillsAStepBeforeItStarts) {
   bench.admit->resume();
   EXPECT_EQ(bench.next_step(), nullptr);
   bench.send(prompt(1, 4));
+  EXPECT_EQ(bench.next_step(), nullptr) << "full, but whether another step follows is not known";
+  bench.send(prompt(2, 1));
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->rows, 6U);
+  EXPECT_TRUE(step->followed);
   bench.finish(*step);
-  EXPECT_EQ(bench.next_step(), nullptr) << "two rows, and more requests are to come";
-  bench.send(prompt(2, 7));
+  EXPECT_EQ(bench.next_step(), nullptr) << "three rows, and more requests are to come";
+  bench.send(prompt(3, 7));
   step = bench.next_step();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->rows, 6U);
 }
 
+// Only a step that another one follows may have that one's records read ahead.
+TEST(DenseAdmit, TheLastStepIsKnown) {
+  for (const auto& [task, generated, followed] :
+       {std::tuple{Task::score, 0U, false}, {Task::generate, 1U, false}, {Task::generate, 2U, true}}) {
+    Bench bench(6, 6, 1, 32);
+    bench.send(prompt(0, 6, generated, task));
+    EXPECT_EQ(bench.next_step(), nullptr);
+    bench.admit->end_of_input();
+    const Step* step = bench.next_step();
+    ASSERT_NE(step, nullptr);
+    EXPECT_EQ(step->followed, followed) << generated;
+  }
+  // Part of a prompt.
+  Bench bench(6, 6, 1, 32);
+  bench.send(prompt(0, 7, 0, Task::score));
+  const Step* step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  EXPECT_TRUE(step->followed);
+}
+
 TEST(DenseAdmit, FiniteInputDoesNotWaitForWhatCannotStart) {
   Bench bench(20, 20, 1, 4);
   bench.send(prompt(0, 20, 12));
+  bench.send(prompt(1, 17, 16));  // 3 pages, 2 are free
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
-  bench.send(prompt(1, 17, 16));  // 3 pages, 2 are free
   bench.finish(*step);
   step = bench.next_step();
   ASSERT_NE(step, nullptr);
@@ -378,7 +402,7 @@ TEST(DenseAdmit, TwoStepsInFlightShareTheSequences) {
 
 TEST(DenseAdmit, SendsWavesAsOutputsHaveRoom) {
   Bench bench(10, 3, 1, 32, true, {.room = 1});
-  bench.send(prompt(0, 10));
+  bench.send(prompt(0, 11));
   EXPECT_EQ(bench.admit->last_wait, Wait::output_space);
   int resumed = 0;
   while (bench.admit->last_wait == Wait::output_space && resumed < 10) {
@@ -391,7 +415,7 @@ TEST(DenseAdmit, SendsWavesAsOutputsHaveRoom) {
 
 TEST(DenseAdmit, StoppingEndsAfterTheStepsInFlight) {
   Bench bench(8, 8, 1, 32);
-  bench.send(prompt(0, 8, 50));
+  bench.send(prompt(0, 9, 50));
   Step* step = bench.next_step();
   ASSERT_NE(step, nullptr);
   bench.stopping = true;

@@ -89,6 +89,7 @@ struct Step {
   std::uint32_t rows = 0;
   std::uint32_t wave_count = 0;
   std::uint32_t waves_sampled = 0;          // sample, block_out
+  bool followed = false;                    // another step through all layers will come after this one (admit)
   Wave* waves = nullptr;                    // [wave_count]
   Sequence** sequences = nullptr;           // [rows]
   std::int32_t* tokens = nullptr;           // [rows]
@@ -107,9 +108,10 @@ struct Step {
   Visit visits[2];                          // used in turn, also from one use of the step to the next (route)
 };
 
-// Experts that a later visit of the step may need.
+// Experts that a later visit of the step, or one of the step after it, may need.
 struct HintTarget {
   std::uint32_t layer = 0;
+  std::uint32_t steps_ahead = 0;  // 1: of the next step
   std::uint32_t expert_count = 0;
   std::uint32_t* experts = nullptr;  // [num_experts] likeliest first
   float* probabilities = nullptr;    // [num_experts]
@@ -117,6 +119,9 @@ struct HintTarget {
 
 // Most MoE layers that a hint looks ahead.
 inline constexpr std::uint32_t kMaximumHintDepth = 3;
+// Those that a sweep looks ahead at least: to name the experts that steps use to touch costs nothing, and a drive
+// that has read all of one layer goes on with the next.
+inline constexpr std::uint32_t kSweepDepth = 2;
 
 // What a wave brings to a MoE layer, for guesses about later ones. Pooled; travels route -> predict -> fetch
 // and back by `spent`.
@@ -126,6 +131,7 @@ struct HintBatch {
   std::uint32_t wave = 0;   // index within the step
   std::uint32_t layer = 0;  // the layer whose residual was copied
   std::uint32_t rows = 0;
+  bool followed = false;                  // Step::followed
   float* residual = nullptr;              // [wave_rows, hidden] not filled for the last MoE layer
   std::uint32_t* picks = nullptr;         // [wave_rows, k] what the wave picked in `layer`, ascending id
   std::uint32_t target_count = 0;         // set by predict: nearest layer first

@@ -19,7 +19,7 @@ struct PlanInputs {
   std::uint32_t wave_rows = 0;
   std::uint32_t in_flight = 1;
   std::uint32_t threads = 1;  // of the widest placement: StageContext::workers is never more
-  std::uint32_t hint_depth = 1;  // MoE layers that hints look ahead, 1 to kMaximumHintDepth
+  std::uint32_t hint_depth = 1;  // most MoE layers that hints look ahead, 1 to kMaximumHintDepth
   kernels::KvFormat kv_format = kernels::KvFormat::f32;
   // Effective text of a parameter of the stage whose memory is asked for.
   std::function<std::string_view(std::string_view)> param;
