@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "io/text/jsonl_reader.hpp"
+#include "io/text/prompt_estimate.hpp"
 #include "io/text/request_scan.hpp"
 #include "io/text/result_file.hpp"
 #include "io/text/result_stream.hpp"
@@ -66,6 +67,7 @@ class Batch {
   Status open();
   // What can be refused without the model's weights: other inputs and outputs than this job can take.
   Status open_files(const Container& container);
+  Result<Workload> workload(const Container& container, const Tokenizer* tokenizer) const;
   Status open_results(const Container& container);
   Status open_source();
   // Every stage has started: from here on files of earlier jobs may go.
@@ -124,6 +126,11 @@ Status Batch::open() {
                    {"the requests", arguments_.input},
                    {"the journal of the results", journal}};
   options.before_loading = [this](const Container& container) { return open_files(container); };
+  if (!streamed_ && arguments_.task != "generate") {
+    options.workload = [this](const Container& container, const Tokenizer* tokenizer) {
+      return workload(container, tokenizer);
+    };
+  }
   options.stopping = signals_->stopping();
   COLIBRI_ASSIGN_OR_RETURN(
       session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_, std::move(options)));
@@ -137,6 +144,15 @@ Status Batch::open() {
   if (!arguments_.trace_routing.empty()) routing_ = std::make_unique<RoutingTrace>(arguments_.trace_routing);
   describe_start();
   return {};
+}
+
+// Prompts that are scored or embedded go through the model in few large steps.
+Result<Workload> Batch::workload(const Container& container, const Tokenizer* tokenizer) const {
+  RequestDefaults defaults;
+  defaults.vocab_size = container.spec().vocab_size;
+  COLIBRI_ASSIGN_OR_RETURN(const PromptEstimate prompts,
+                           estimate_prompts(arguments_.input, task_of(arguments_.task), defaults, tokenizer));
+  return Workload{.prompts = prompts.requests, .rows = prompts.tokens, .longest_rows = prompts.longest};
 }
 
 Status Batch::open_files(const Container& container) {

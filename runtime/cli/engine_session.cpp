@@ -92,6 +92,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::open(const std::string& mo
   EngineOptions options;
   options.kernels = kernels->name;
   options.before_loading = std::move(added.before_loading);
+  options.workload = std::move(added.workload);
   options.stopping = std::move(added.stopping);
   options.log = [&console = context.console](const std::string& line) { console.info(line); };
   COLIBRI_ASSIGN_OR_RETURN(session->engine_, Engine::open(model, std::move(pipeline), std::move(options)));

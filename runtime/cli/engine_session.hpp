@@ -23,7 +23,8 @@ struct SessionOptions {
   std::vector<JobFile> files = {};
   // Asked before weights are read: what else the verb has to refuse.
   std::function<Status(const Container&)> before_loading = {};
-  std::function<bool()> stopping = {};  // as EngineOptions::stopping
+  std::function<Result<Workload>(const Container&, const Tokenizer*)> workload = {};  // as of EngineOptions
+  std::function<bool()> stopping = {};                                                // the same
 };
 
 class EngineSession {

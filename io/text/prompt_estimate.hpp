@@ -1,0 +1,25 @@
+// How many tokens the prompts of a request file have, about: known before the job starts, so that its steps
+// can be made as large as pays.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "io/status.hpp"
+#include "io/text/request_parser.hpp"
+
+namespace colibri {
+
+struct PromptEstimate {
+  std::uint64_t tokens = 0;    // of all prompts; a tenth is added to what was not looked at
+  std::uint64_t longest = 0;   // no prompt has more
+  std::uint64_t requests = 0;  // lines that are not blank
+  bool exact = false;          // the whole file was looked at
+};
+
+// The first `sample_bytes` of the file are tokenized, the rest is taken to be like them. Lines that will be
+// answered with an error count nothing.
+Result<PromptEstimate> estimate_prompts(const std::string& path, Task task, const RequestDefaults& defaults,
+                                        const Tokenizer* tokenizer, std::uint64_t sample_bytes = 256 * 1024);
+
+}  // namespace colibri
