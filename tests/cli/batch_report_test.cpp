@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,24 @@ TEST(BatchReport, ProfileHasEveryFigure) {
 }
 
 // A line a token and MoE layer: the demo has 6 layers with 4 of 32 experts.
+// Prompts to be scored fit one step when memory allows: more rows than a step has by default, each record read
+// once.
+TEST(BatchReport, ScoringGoesThroughTheModelOnce) {
+  const TemporaryFolder folder;
+  const BatchRun batch(read_file(demo_file("prompts.jsonl")),
+                       {"--task", "score", "--experts-memory", "25%", "--profile", with_profile(folder)});
+  ASSERT_EQ(batch.status(), 0) << batch.err();
+  const Json profile = profile_of(folder);
+  EXPECT_GT(profile["prompt_tokens"].get<std::uint64_t>(), 1024U);
+  for (const Json& stage : profile["stages"]) {
+    if (stage["kind"] == "admit") {
+      EXPECT_EQ(stage["metrics"]["steps_total"], 1U);
+    }
+  }
+  const auto experts = std::filesystem::file_size(std::filesystem::path(demo_model()) / "experts.bin");
+  EXPECT_LE(profile["bytes_read"].get<std::uint64_t>(), experts);
+}
+
 TEST(BatchReport, RoutingTraceHasEveryPick) {
   const TemporaryFolder folder;
   const std::string trace = folder.file("routing.jsonl");
