@@ -22,10 +22,10 @@
 #include <cassert>
 #include <chrono>
 #include <colibri/services.hpp>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "io/read/read_backend.hpp"
