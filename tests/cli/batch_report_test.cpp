@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,8 +72,8 @@ TEST(BatchReport, ProfileHasEveryFigure) {
 }
 
 // A line a token and MoE layer: the demo has 6 layers with 4 of 32 experts.
-// Prompts to be scored fit one step when memory allows: more rows than a step has by default, each record read
-// once.
+// Prompts to be scored fit one step when memory allows: more rows than a step has by default, each record
+// read once.
 TEST(BatchReport, ScoringGoesThroughTheModelOnce) {
   const TemporaryFolder folder;
   const BatchRun batch(read_file(demo_file("prompts.jsonl")),

@@ -111,24 +111,27 @@ TEST(Pipelines, ScoreMatchesTheGoldenValues) {
   EXPECT_NEAR(std::exp(-total / static_cast<double>(scored)), golden["perplexity"].get<double>(), 1e-3);
 }
 
-// Large steps are what score.yaml is for: it reads less than the standard pipeline.
-TEST(Pipelines, ScoreReadsLessThanBatch) {
+// A file of prompts goes through the model in one step when memory allows; where the number of rows is given,
+// fewer rows mean more reads.
+TEST(Pipelines, ScoringReadsLessInLargerSteps) {
   std::vector<Json> requests;
   std::istringstream text(read_file(demo_file("heldout.txt")));
   for (std::string document; std::getline(text, document, '\f');)
     requests.push_back({{"id", std::to_string(requests.size())}, {"prompt", document}});
   const TemporaryFolder folder;
-  std::map<std::string, double> read, steps;
-  for (const std::string file : {"batch.yaml", "score.yaml"}) {
-    const BatchRun run(jsonl(requests), {"--task", "score", "--pipeline", config(file), "--experts-memory",
-                                         "min", "--profile", folder.file("profile.json")});
-    ASSERT_EQ(run.status(), 0) << run.err();
-    const Json profile = Json::parse(read_file(folder.file("profile.json")));
-    read[file] = profile["bytes_read"].get<double>();
-    steps[file] = profile["steps"].get<double>();
-  }
-  EXPECT_LT(steps["score.yaml"], steps["batch.yaml"] / 2);
-  EXPECT_LT(read["score.yaml"], read["batch.yaml"] / 2);
+  const auto profile_with = [&](const std::string& rows) {
+    const BatchRun run(jsonl(requests),
+                       {"--task", "score", "--pipeline", config("score.yaml"), "--experts-memory", "min",
+                        "--max-rows", rows, "--profile", folder.file("profile.json")});
+    EXPECT_EQ(run.status(), 0) << run.err();
+    return Json::parse(read_file(folder.file("profile.json")));
+  };
+  const Json small = profile_with("512"), large = profile_with("2048"), whole = profile_with("auto");
+  EXPECT_LT(large["steps"].get<double>(), small["steps"].get<double>() / 2);
+  EXPECT_LT(large["bytes_read"].get<double>(), small["bytes_read"].get<double>() / 2);
+  EXPECT_EQ(whole["steps"], 1U);
+  EXPECT_LE(whole["bytes_read"].get<std::uint64_t>(),
+            std::filesystem::file_size(std::filesystem::path(demo_model()) / "experts.bin"));
 }
 
 // The built-in pipeline with a tap in the edge of waves from `from` to `to`.
