@@ -43,4 +43,20 @@ Result<std::vector<bool>> parse_layer_list(std::string_view text, const ModelSpe
   }
 }
 
+void check_layer_lists(const PipelineSpec& pipeline, StageInfos kinds, const ModelSpec& spec,
+                       PipelineProblems& problems) {
+  for (const StageSpec& stage : pipeline.stages) {
+    const StageInfo* info = find_kind(kinds, stage.kind);
+    if (info == nullptr) continue;
+    for (const ParamInfo& param : info->params) {
+      const auto given = stage.params.find(std::string(param.name));
+      if (param.unit != kLayerListUnit || given == stage.params.end()) continue;
+      if (const auto layers = parse_layer_list(given->second.first, spec); !layers) {
+        problems.add(given->second.second, "stages." + stage.name + "." + std::string(param.name),
+                     layers.status().message());
+      }
+    }
+  }
+}
+
 }  // namespace colibri

@@ -4,6 +4,7 @@
 // reported as unconnected too, and what lies behind a reported stage is not called unreachable.
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <set>
 
 #include "io/text/nearest_name.hpp"
@@ -76,12 +77,26 @@ class GraphChecker {
     if (all_known && !has_source) report_no_source();
   }
 
-  // A value that is there was checked when the file was read; a spec made in code may hold an empty one.
+  // What must be given, and files that two stages would write. Values themselves were checked when the file
+  // was read.
   void check_given(const StageSpec& stage, const StageInfo& info) {
     for (const ParamInfo& param : info.params) {
-      if (!param.required || stage.params.contains(std::string(param.name))) continue;
-      problems_.add(stage.origin, "stages." + stage.name + "." + std::string(param.name),
-                    "value is missing; expected " + expected_text(param));
+      const std::string path = "stages." + stage.name + "." + std::string(param.name);
+      const auto given = stage.params.find(std::string(param.name));
+      if (given == stage.params.end()) {
+        if (param.required) {
+          problems_.add(stage.origin, path, "value is missing; expected " + expected_text(param));
+        }
+        continue;
+      }
+      const auto& [text, origin] = given->second;
+      if (param.unit != kOutputFileUnit || text.empty()) continue;
+      const auto [first, added] = written_.emplace(text, path);
+      if (!added) {
+        problems_.add(
+            origin, path,
+            quote_value(text) + " is written by " + first->second + " too; expected a file of its own");
+      }
     }
   }
 
@@ -345,7 +360,8 @@ class GraphChecker {
   PipelineGraph graph_;
   // Stages whose unconnected inputs or outputs a wrong edge explains.
   std::vector<bool> excused_inputs_, excused_outputs_;
-  std::vector<bool> reported_;  // stages that something is known to be wrong with
+  std::map<std::string, std::string> written_;  // file -> path of the value that names it
+  std::vector<bool> reported_;                  // stages that something is known to be wrong with
 };
 
 }  // namespace

@@ -38,9 +38,17 @@ std::string usable_memory_text(const Machine& machine) {
   return "80 % of " + (limited ? "what is free of " + machine.memory_limit_origin : "the available memory");
 }
 
+std::string threads_advice(const PipelineSpec& spec, const Machine& machine) {
+  if (spec.threads.value_or(0) <= machine.cpus.size()) return {};
+  return std::to_string(*spec.threads) + " threads on " + std::to_string(machine.cpus.size()) +
+         (machine.cpus.size() == 1 ? " CPU" : " CPUs") +
+         " wait for each other; lower threads or set it to auto";
+}
+
 ValueNotes machine_notes(const PipelineSpec& spec, const Machine& machine, const PlacementPlan& plan) {
   ValueNotes notes;
   if (!spec.threads) notes["threads"] = threads_note(machine);
+  if (const std::string advice = threads_advice(spec, machine); !advice.empty()) notes["threads"] = advice;
   for (std::size_t i = 0; i < spec.stages.size(); ++i) {
     add_stage_notes(spec.stages[i], plan.placements[plan.placement_of_stage[i]], plan.workers_of_stage[i],
                     notes);

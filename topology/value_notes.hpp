@@ -12,6 +12,9 @@ namespace colibri {
 // Threads and places of stages; the memory that is there. Sizes that depend on the model are not known here.
 ValueNotes machine_notes(const PipelineSpec& spec, const Machine& machine, const PlacementPlan& plan);
 
+// Says when more threads were given than there are CPUs; empty otherwise.
+std::string threads_advice(const PipelineSpec& spec, const Machine& machine);
+
 // "80 % of cgroup memory.max of /job": what the usable memory is a share of.
 std::string usable_memory_text(const Machine& machine);
 

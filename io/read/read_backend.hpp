@@ -87,7 +87,8 @@ class ReadBackend {
   // when a read of it was already issued: the destination is then in use until the completion.
   virtual bool cancel(std::uint64_t tag) = 0;
 
-  // Refuses new reads, cancels the queued ones and waits up to `limit` for those in flight.
+  // Refuses new reads, cancels the queued ones and waits up to `limit` for those in flight, which a bandwidth
+  // limit does not hold back any more.
   // False when some are still in flight: the kernel may write to their destinations at any
   // time, so leak this backend and that memory rather than free them.
   virtual bool close(std::chrono::milliseconds limit) = 0;

@@ -39,7 +39,10 @@ ReadScheduler::~ReadScheduler() {
   std::unique_lock lock(mutex_);
   refuse_and_cancel();
   lock.unlock();
-  if (lanes_ != nullptr) lanes_->drain();
+  if (lanes_ != nullptr) {
+    limit_bandwidth(0);
+    lanes_->drain();
+  }
   lock.lock();
   all_delivered_.wait(lock, [this] { return undelivered_ == 0; });
   lock.unlock();
@@ -133,6 +136,7 @@ bool ReadScheduler::close(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   refuse_and_cancel();
   lock.unlock();
+  limit_bandwidth(0);  // nobody wants what is still read: it shall end soon
   lanes_->drain();
   lock.lock();
   return all_delivered_.wait_for(lock, limit, [this] { return undelivered_ == 0; });

@@ -82,6 +82,8 @@ class Check {
     if (arguments_.placement) return placement_table(spec_, kinds_, machine_, placement);
     if (!arguments_.dump) return "ok: " + arguments_.pipeline.file + "\n";
     ValueNotes notes = machine_notes(spec_, machine_, placement);
+    if (const std::optional<PlanInputs> steps = declared_steps(spec_))
+      add_step_notes(spec_.steps, *steps, notes);
     if (plan_) add_plan_notes(spec_, kinds_, machine_, *plan_, notes);
     return dump_pipeline(spec_, kinds_, notes);
   }

@@ -20,6 +20,7 @@
 #include "topology/machine.hpp"
 #include "topology/machine_check.hpp"
 #include "topology/memory_binding.hpp"
+#include "topology/value_notes.hpp"
 
 namespace colibri {
 namespace {
@@ -265,6 +266,7 @@ Status Engine::State::open(const std::filesystem::path& model) {
     log(advice);
     break;  // the advice holds for all of them
   }
+  if (const std::string advice = threads_advice(pipeline, machine); !advice.empty()) log(advice);
   if (pipeline.steps.wave_rows.value_or(0) > plan.inputs.wave_rows) {
     log("steps.wave_rows is " + std::to_string(*pipeline.steps.wave_rows) + ", a step has at most " +
         std::to_string(plan.inputs.max_rows) + " rows: so have its waves");

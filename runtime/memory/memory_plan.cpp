@@ -7,6 +7,7 @@
 #include "runtime/engine/message_credits.hpp"
 #include "runtime/memory/plan_refusals.hpp"
 #include "runtime/memory/planner.hpp"
+#include "stages/layer_list.hpp"
 
 namespace colibri {
 namespace {
@@ -81,6 +82,7 @@ Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& p
   // Sizes are counted for what can circulate only.
   PipelineProblems graph;
   check_partitions(pipeline, registry.infos(), container.spec().num_experts, graph);
+  check_layer_lists(pipeline, registry.infos(), container.spec(), graph);
   if (graph.lines.empty()) {
     const std::uint32_t rows = pipeline.steps.max_rows.value_or(kDefaultMaxRows);
     check_circulation(pipeline, planner.inputs(rows), graph);

@@ -7,15 +7,6 @@
 namespace colibri {
 namespace {
 
-void add_step_notes(const StepsSpec& steps, const PlanInputs& inputs, ValueNotes& notes) {
-  if (!steps.max_rows) notes["steps.max_rows"] = std::to_string(inputs.max_rows);
-  if (steps.wave_rows != inputs.wave_rows) {
-    notes["steps.wave_rows"] =
-        std::to_string(inputs.wave_rows) + (steps.wave_rows ? ": no wave has more rows than its step" : "");
-  }
-  if (!steps.in_flight) notes["steps.in_flight"] = std::to_string(inputs.in_flight);
-}
-
 std::string experts_note(const MemorySpec& memory, const Machine& machine, const MemoryPlan& plan) {
   std::string note = format_bytes(plan.slots * plan.slot_bytes) + ": " + std::to_string(plan.slots) +
                      " slots of " + format_bytes(plan.slot_bytes) + ", " + std::to_string(plan.transit) +
@@ -28,6 +19,15 @@ std::string experts_note(const MemorySpec& memory, const Machine& machine, const
 }
 
 }  // namespace
+
+void add_step_notes(const StepsSpec& steps, const PlanInputs& inputs, ValueNotes& notes) {
+  if (!steps.max_rows) notes["steps.max_rows"] = std::to_string(inputs.max_rows);
+  if (steps.wave_rows != inputs.wave_rows) {
+    notes["steps.wave_rows"] =
+        std::to_string(inputs.wave_rows) + (steps.wave_rows ? ": no wave has more rows than its step" : "");
+  }
+  if (!steps.in_flight) notes["steps.in_flight"] = std::to_string(inputs.in_flight);
+}
 
 void add_plan_notes(const PipelineSpec& spec, StageInfos kinds, const Machine& machine,
                     const MemoryPlan& plan, ValueNotes& notes) {

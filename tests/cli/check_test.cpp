@@ -79,6 +79,14 @@ TEST(Check, MoreWavesThanAnyEdgeHoldsAreRefusedAtTheirSetting) {
       << refused.err;
 }
 
+TEST(Check, DumpsWhatIsEffective) {
+  const RunResult result = run_colibri({"check", kPipeline, "--dump", "--set", "steps.max_rows=10", "--set",
+                                        "steps.wave_rows=100", "--set", "threads=4096"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(contains(result.out, "10: no wave has more rows than its step")) << result.out;
+  EXPECT_TRUE(contains(result.out, "4096 threads on ")) << result.out;
+}
+
 TEST(Check, DrawsEveryStage) {
   const RunResult result = run_colibri({"check", kPipeline, "--dot"});
   EXPECT_EQ(result.status, 0) << result.err;

@@ -191,9 +191,10 @@ TEST_F(Tap, RefusesLayersThatTheModelLacks) {
        {std::pair{std::to_string(spec.num_layers()), "names a layer that the model lacks: it has"},
         std::pair{std::string("0-4294967295"), "names a layer that the model lacks"},
         std::pair{std::string("1"), "names layers without experts"}}) {
-    const Status error = error_of(yaml, {{"stages.tap.layers", layers}});
+    const auto refused = Engine::open(container_, pipeline_from(yaml, {{"stages.tap.layers", layers}}), {});
+    const Status error = refused.status();
     EXPECT_EQ(error.code(), ErrorCode::invalid_input) << layers;
-    EXPECT_NE(error.to_string().find("stage tap: layers: '" + layers + "' " + text), std::string::npos)
+    EXPECT_NE(error.to_string().find("stages.tap.layers: '" + layers + "' " + text), std::string::npos)
         << error.to_string();
   }
   EXPECT_FALSE(fs::exists(file("never"))) << "refused before it is made";

@@ -2,6 +2,8 @@
 // loaded machine delivers it is nobody's promise, so no test looks at that.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "io/read/device_model.hpp"
 #include "io/read/fault_backend.hpp"
 #include "tests/read/read_fixture.hpp"
@@ -67,10 +69,20 @@ TEST_P(ThrottleTest, ALimitHoldsBackAndWithoutItReadsInFlightEnd) {
   open();
   ASSERT_TRUE(submit(0));
   ASSERT_TRUE(submit(1));
-  EXPECT_FALSE(backend_->close(milliseconds(30)));
+  std::this_thread::sleep_for(milliseconds(30));
   EXPECT_EQ(collector_.count(), 0U);
   backend_->limit_bandwidth(0);
   expect_good(2);
+}
+
+// What a limit holds back is no sign of a drive that hangs.
+TEST_P(ThrottleTest, AClosingBackendKeepsToNoLimit) {
+  options_.bandwidth_limit = 1;
+  open();
+  ASSERT_TRUE(submit(0));
+  ASSERT_TRUE(submit(1));
+  EXPECT_TRUE(backend_->close(std::chrono::seconds(30)));
+  EXPECT_EQ(collector_.count(), 2U);
 }
 
 TEST_P(ThrottleTest, BackendsOnOneDriveShareIt) {
