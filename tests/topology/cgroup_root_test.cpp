@@ -131,6 +131,22 @@ TEST(ControlGroups, ACpusetAllowsSomeCpusOnly) {
               "CPUs " + only + ", node " + only + ", threads 1, .* problems: 1");
 }
 
+// The tests that read threads' CPUs and pages' nodes back from the kernel, in a cpuset without the first CPU.
+TEST(ControlGroups, PinnedStagesStayInTheCpuset) {
+  const std::vector<std::uint32_t> all = this_thread_cpus();
+  if (all.size() < 2) GTEST_SKIP() << "needs two CPUs";
+  const ControlGroup group("cpuset");
+  if (!group.reason().empty()) GTEST_SKIP() << group.reason();
+  if (!group.set("cpuset.cpus", std::to_string(all.back())) || !group.set("cpuset.mems", "0"))
+    GTEST_SKIP() << "the cpuset cannot be set";
+  const auto run = [&group] {
+    if (!group.enter()) return;
+    execl(COLIBRI_PLACEMENT_TEST, COLIBRI_PLACEMENT_TEST,
+          "--gtest_filter=PlacedThreads.RunOn*:PlacedMemory.*:PlacedReads.*", nullptr);
+  };
+  EXPECT_EXIT((run(), std::_Exit(2)), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(ControlGroups, AQuotaIsNarrowerThanTheAffinity) {
   const std::size_t cpus = this_thread_cpus().size();
   if (cpus < 2) GTEST_SKIP() << "needs two CPUs";
