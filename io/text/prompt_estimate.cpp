@@ -35,7 +35,6 @@ Result<PromptEstimate> estimate_prompts(const std::string& path, Task task, cons
     estimate.tokens += request.tokens.size();
     estimate.longest = std::max<std::uint64_t>(estimate.longest, request.tokens.size());
   }
-  estimate.exact = rest == 0;
   estimate.longest = std::max(estimate.longest, longest_line);
   if (sampled > 0) {
     const double share = static_cast<double>(rest) / static_cast<double>(sampled);

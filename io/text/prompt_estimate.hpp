@@ -14,7 +14,6 @@ struct PromptEstimate {
   std::uint64_t tokens = 0;    // of all prompts; a tenth is added to what was not looked at
   std::uint64_t longest = 0;   // no prompt has more
   std::uint64_t requests = 0;  // lines that are not blank
-  bool exact = false;          // the whole file was looked at
 };
 
 // The first `sample_bytes` of the file are tokenized, the rest is taken to be like them. Lines that will be
