@@ -2,24 +2,10 @@
 
 #include <utility>
 
+#include "stages/list_source.hpp"
+
 namespace colibri::cli {
 namespace {
-
-class VectorSource final : public RequestSource {
- public:
-  explicit VectorSource(std::vector<Request> requests) : requests_(std::move(requests)) {}
-  Pull pull(Request& request) override {
-    if (next_ == requests_.size()) return Pull::end;
-    request = std::move(requests_[next_++]);
-    return Pull::request;
-  }
-  bool finite() const override { return true; }
-  void on_ready(std::function<void()>) override {}
-
- private:
-  std::vector<Request> requests_;
-  std::size_t next_ = 0;
-};
 
 class VectorSink final : public ResultSink {
  public:
@@ -46,7 +32,7 @@ Result<RequestsRun> run_requests(Engine& engine, std::vector<Request> requests,
                                  const RequestsOptions& options) {
   for (std::size_t i = 0; i < requests.size(); ++i) requests[i].index = i;
   VectorSink sink(requests.size(), options.piece);
-  VectorSource source(std::move(requests));
+  ListSource source(std::move(requests));
   Job job;
   job.source = &source;
   job.sink = &sink;

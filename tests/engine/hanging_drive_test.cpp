@@ -12,9 +12,9 @@
 #include "io/checkpoint/convert.hpp"
 #include "io/read/fault_backend.hpp"
 #include "runtime/engine/step_scheduler.hpp"
+#include "stages/list_source.hpp"
 #include "tests/engine/shared_out_pipeline.hpp"
 #include "tests/support/golden_model.hpp"
-#include "tests/support/list_source.hpp"
 #include "tests/support/watchdog.hpp"
 
 namespace colibri::testing {

@@ -9,11 +9,11 @@
 #include <numeric>
 
 #include "runtime/engine/pipeline.hpp"
+#include "stages/list_source.hpp"
 #include "stages/write.hpp"
 #include "tests/cli/cli_runner.hpp"
 #include "tests/engine/parameter_experiments.hpp"
 #include "tests/support/golden_model.hpp"
-#include "tests/support/list_source.hpp"
 #include "tests/support/stage_harness.hpp"
 
 namespace colibri::testing {

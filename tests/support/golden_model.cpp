@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/convert.hpp"
-#include "tests/support/list_source.hpp"
+#include "stages/list_source.hpp"
 
 namespace colibri::testing {
 namespace fs = std::filesystem;

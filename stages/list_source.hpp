@@ -2,10 +2,12 @@
 #pragma once
 
 #include <colibri/services.hpp>
+#include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
-namespace colibri::testing {
+namespace colibri {
 
 class ListSource final : public RequestSource {
  public:
@@ -23,4 +25,4 @@ class ListSource final : public RequestSource {
   std::size_t next_ = 0;
 };
 
-}  // namespace colibri::testing
+}  // namespace colibri
