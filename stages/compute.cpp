@@ -149,11 +149,7 @@ class Compute final : public Stage {
       const std::uint32_t total = rows_of(visit, ready.expert);
       const std::uint32_t rows = std::min(total - ready.rows_done, rows_left);
       const bool readable = ready.record != nullptr || ready.expert == spec_->num_experts;
-      if (readable && rows > 0) {
-        add_piece(visit, ready, rows);
-        const ExpertPiece& piece = pieces_.back();
-        work += std::uint64_t{3} * rows * piece.gate.inputs * piece.gate.outputs;
-      }
+      if (readable && rows > 0) work += add_piece(visit, ready, rows);
       shared |= ready.expert == spec_->num_experts;
       ready.rows_done += rows;
       rows_left -= rows;
@@ -173,7 +169,8 @@ class Compute final : public Stage {
     return visit.row_offsets[expert + 1] - visit.row_offsets[expert];
   }
 
-  void add_piece(const Visit& visit, const Ready& ready, std::uint32_t rows) {
+  // Returns the multiply-adds of the piece.
+  std::uint64_t add_piece(const Visit& visit, const Ready& ready, std::uint32_t rows) {
     const Step& step = *visit.step;
     ExpertPiece piece;
     piece.x = step.normed;
@@ -196,8 +193,10 @@ class Compute final : public Stage {
       piece.out = step.expert_out + std::size_t{place} * spec_->hidden_size;
     }
     rows_->add(rows);
-    multiply_adds_->add(std::uint64_t{3} * rows * piece.gate.inputs * piece.gate.outputs);
+    const std::uint64_t work = std::uint64_t{3} * rows * piece.gate.inputs * piece.gate.outputs;
+    multiply_adds_->add(work);
     pieces_.push_back(piece);
+    return work;
   }
 
   // Rows of the shared expert computed in this batch, times sigmoid(w . x).
