@@ -11,23 +11,15 @@ constexpr double kMargin = 1.1;  // for what was not looked at
 
 }  // namespace
 
-Result<PromptEstimate> estimate_prompts(const std::string& path, Task task, const RequestDefaults& defaults,
-                                        const Tokenizer* tokenizer, std::uint64_t sample_bytes) {
+Result<PromptEstimate> estimate_prompts(const std::string& path, const InputScan& scan, Task task,
+                                        const RequestDefaults& defaults, const Tokenizer* tokenizer,
+                                        std::uint64_t sample_bytes) {
   COLIBRI_ASSIGN_OR_RETURN(JsonlReader reader, JsonlReader::open(path));
   PromptEstimate estimate;
   JsonlLine line;
-  std::uint64_t sampled = 0, rest = 0, longest_line = 0;
-  for (;;) {
+  while (reader.bytes_consumed() < sample_bytes) {
     COLIBRI_ASSIGN_OR_RETURN(const JsonlReader::Event event, reader.next(line));
-    if (event != JsonlReader::Event::line) break;
-    ++estimate.requests;
-    if (line.offset >= sample_bytes) {
-      // A token of text is a byte at least, and one of a list of ids two.
-      longest_line = std::max<std::uint64_t>(longest_line, line.text.size());
-      rest += line.bytes;
-      continue;
-    }
-    sampled += line.bytes;
+    if (event != JsonlReader::Event::line) return estimate;  // that was all
     const Request request = line.too_long
                                 ? too_long_request(line.index, task)
                                 : parse_request_line(line.text, line.index, task, defaults, tokenizer);
@@ -35,11 +27,12 @@ Result<PromptEstimate> estimate_prompts(const std::string& path, Task task, cons
     estimate.tokens += request.tokens.size();
     estimate.longest = std::max<std::uint64_t>(estimate.longest, request.tokens.size());
   }
-  estimate.longest = std::max(estimate.longest, longest_line);
-  if (sampled > 0) {
-    const double share = static_cast<double>(rest) / static_cast<double>(sampled);
-    estimate.tokens += static_cast<std::uint64_t>(kMargin * share * static_cast<double>(estimate.tokens));
-  }
+  // A token of text is a byte at least, and one of a list of ids two.
+  estimate.longest = std::max(estimate.longest, scan.longest_line);
+  const std::uint64_t sampled = reader.bytes_consumed();
+  const std::uint64_t rest = scan.bytes > sampled ? scan.bytes - sampled : 0;
+  const double share = static_cast<double>(rest) / static_cast<double>(sampled);
+  estimate.tokens += static_cast<std::uint64_t>(kMargin * share * static_cast<double>(estimate.tokens));
   return estimate;
 }
 

@@ -93,6 +93,7 @@ Result<InputScan> scan_requests(const std::string& path, const std::function<boo
     if (stopping && stopping())
       return Status(ErrorCode::cancelled, "looking through the requests was stopped");
     ++scan.requests;
+    scan.longest_line = std::max<std::uint64_t>(scan.longest_line, line.text.size());
     // Sizes keep apart what the same bytes cut into other lines would be.
     const std::uint64_t frame[2] = {line.index, line.text.size()};
     char frame_bytes[sizeof(frame)];

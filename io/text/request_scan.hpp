@@ -19,7 +19,8 @@ struct InputScan {
   std::uint64_t lines = 0;     // all, blank ones too: every index is below it
   std::uint64_t requests = 0;  // lines that are not blank
   std::uint64_t bytes = 0;
-  Hash128 digest;  // of the requests and their line numbers
+  std::uint64_t longest_line = 0;  // bytes, without line ending
+  Hash128 digest;                  // of the requests and their line numbers
 };
 
 // Fails when the file cannot be read, or with all ids that are given twice (the first ten by name).

@@ -150,9 +150,10 @@ Status Batch::open() {
 Result<Workload> Batch::workload(const Container& container, const Tokenizer* tokenizer) const {
   RequestDefaults defaults;
   defaults.vocab_size = container.spec().vocab_size;
-  COLIBRI_ASSIGN_OR_RETURN(const PromptEstimate prompts,
-                           estimate_prompts(arguments_.input, task_of(arguments_.task), defaults, tokenizer));
-  return Workload{.prompts = prompts.requests, .rows = prompts.tokens, .longest_rows = prompts.longest};
+  COLIBRI_ASSIGN_OR_RETURN(
+      const PromptEstimate prompts,
+      estimate_prompts(arguments_.input, scan_, task_of(arguments_.task), defaults, tokenizer));
+  return Workload{.prompts = scan_.requests, .rows = prompts.tokens, .longest_rows = prompts.longest};
 }
 
 Status Batch::open_files(const Container& container) {
