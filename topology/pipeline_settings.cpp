@@ -221,7 +221,10 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
        .set = set_size<&MemorySpec::experts>,
        .get = get_size<&MemorySpec::experts>},
       {.section = "steps",
-       .param = count_param("max_rows", "rows", 1 << 20, "rows of a step at most"),
+       .param = count_param(
+           "max_rows", "rows", 1 << 20,
+           "rows of a step at most; auto: 512, or for a file of prompts to be scored or embedded as many "
+           "as read least"),
        .set = set_step_count<&StepsSpec::max_rows, &StepsSpec::max_rows_origin>,
        .get = get_step_count<&StepsSpec::max_rows, &StepsSpec::max_rows_origin>},
       {.section = "steps",
