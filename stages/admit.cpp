@@ -40,8 +40,8 @@ constexpr ParamInfo kParams[] = {
      .maximum = 1'000'000,
      .allow_auto = true,
      .while_running = true,
-     .help =
-         "requests that may wait to be started before no more are read; auto: rows of all steps in flight"},
+     .help = "requests that may wait to be started before no more are read; auto: rows of all steps in "
+             "flight, and with longest_first, which chooses among them, 4096 where these are short"},
     {.name = "order",
      .type = ParamType::choice,
      .unit = "",
@@ -49,7 +49,7 @@ constexpr ParamInfo kParams[] = {
      .choices = "input|longest_first",
      .help =
          "which of the waiting requests starts next: the first of the input, or the one that will generate "
-         "longest, by max_tokens and by what finished ones have used of it"},
+         "longest, by max_tokens and by what finished ones of about the same size have used of it"},
 };
 constexpr MetricInfo kMetrics[] = {
     {"requests_total", "requests taken"},
@@ -65,6 +65,11 @@ constexpr MetricInfo kMetrics[] = {
 };
 enum Input : std::uint8_t { kDone, kRequests };
 enum Output : std::uint32_t { kWaves, kOutcomes };
+
+// Of how many requests the longest is looked for, unless their tokens, with all that they may generate, are
+// this many already: a few MiB.
+constexpr std::uint64_t kLongestOf = 4096;
+constexpr std::uint64_t kLongestOfTokens = 1 << 20;
 
 class Admit final : public Stage {
  public:
@@ -157,6 +162,7 @@ class Admit final : public Stage {
       return;
     }
     waiting_rows_ += sequence->prompt_size;
+    waiting_tokens_ += final_size(*sequence);
     waiting_.push(std::move(sequence));
     waiting_level_->set(waiting_.size());
   }
@@ -227,7 +233,9 @@ class Admit final : public Stage {
   // least 1, also when it changes between the two questions here.
   std::uint64_t waiting_limit() const {
     if (!context_->is_auto("waiting")) return std::max<std::uint64_t>(1, context_->integer("waiting"));
-    return std::uint64_t{services_->plan.max_rows} * services_->steps.size();
+    const std::uint64_t rows = std::uint64_t{services_->plan.max_rows} * services_->steps.size();
+    const bool more = waiting_.order() == StartOrder::longest_first && waiting_tokens_ < kLongestOfTokens;
+    return more ? std::max(rows, kLongestOf) : rows;
   }
 
   // Whether a step should be built now rather than after more requests have come.
@@ -318,6 +326,7 @@ class Admit final : public Stage {
       return false;
     }
     waiting_rows_ -= next.prompt_size;
+    waiting_tokens_ -= final_size(next);
     ready_rows_ += next.prompt_size;
     auto running = std::make_unique<Running>();
     running->sequence = waiting_.pop();
@@ -337,9 +346,10 @@ class Admit final : public Stage {
   std::vector<std::unique_ptr<Running>> running_;  // in order of start
   std::vector<std::vector<Running*>> members_;     // [steps] sequences of each step
   std::vector<Step*> free_steps_;
-  std::uint64_t waiting_rows_ = 0;  // prompt rows of those that wait
-  std::uint64_t ready_rows_ = 0;    // rows of running sequences that are in no step
-  Step* building_ = nullptr;        // has waves that are not sent
+  std::uint64_t waiting_rows_ = 0;    // prompt rows of those that wait
+  std::uint64_t waiting_tokens_ = 0;  // with all that they may generate
+  std::uint64_t ready_rows_ = 0;      // rows of running sequences that are in no step
+  Step* building_ = nullptr;          // has waves that are not sent
   std::uint32_t next_wave_ = 0;
   Clock::time_point last_change_;     // when a step began or ended
   std::size_t under_way_before_ = 0;  // steps under way since then

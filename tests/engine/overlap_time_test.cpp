@@ -4,156 +4,26 @@
 
 #include <random>
 
-#include "io/read/virtual_device.hpp"
-#include "runtime/engine/step_scheduler.hpp"
-#include "tests/support/golden_model.hpp"
-#include "tests/support/watchdog.hpp"
+#include "tests/support/costed_job.hpp"
 
 namespace colibri::testing {
 namespace {
 
-using std::chrono::nanoseconds;
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 const std::filesystem::path kDemo = COLIBRI_TEST_DATA "/../configs/demo/checkpoint";
 
-// The clock of the run, and what arithmetic has taken on it.
-struct Clock {
-  std::shared_ptr<VirtualDevice> device;
-  nanoseconds computed{0};
-
-  void charge(double microseconds) {
-    const nanoseconds cost(static_cast<std::int64_t>(microseconds * 1000));
-    device->pass(cost);
-    computed += cost;
-  }
-};
-Clock& clock() {
-  static Clock one;
-  return one;
-}
-
-// About what the demo's stages take on one core: a call, and each row of it.
-constexpr double kMicrosecondsACall = 10;
-constexpr double kMicrosecondsAnExpert = 5, kMicrosecondsAnExpertRow = 1;
-
-// Results of an expert are handed out when its rows have taken their time.
-class CostedEmitter final : public Emitter {
- public:
-  explicit CostedEmitter(Emitter& out) : out_(out) {}
-  void emit(std::uint32_t port, const Message& message) override {
-    if (message.type == MessageType::expert_done) {
-      const Visit& visit = *message.visit();
-      const std::uint32_t rows = visit.row_offsets[message.first + 1] - visit.row_offsets[message.first];
-      clock().charge(kMicrosecondsAnExpert + kMicrosecondsAnExpertRow * rows);
-    }
-    out_.emit(port, message);
-  }
-  std::uint32_t room(std::uint32_t port) const override { return out_.room(port); }
-  std::uint32_t owners(std::uint32_t port) const override { return out_.owners(port); }
-  std::uint32_t owner(std::uint32_t port, std::uint32_t expert) const override {
-    return out_.owner(port, expert);
-  }
-  void emit_to(std::uint32_t port, std::uint32_t owner, const Message& message) override {
-    out_.emit_to(port, owner, message);
-  }
-  void end() override { out_.end(); }
-
- private:
-  Emitter& out_;
-};
-
-// A built-in stage whose work takes time of the virtual clock: so much a row of a wave.
-template <std::size_t kKind>
-class Costed final : public Stage {
- public:
-  static constexpr const char* kNames[] = {"attend", "route", "compute", "combine", "sample"};
-  static constexpr double kMicrosecondsPerRow[] = {4.0, 0.5, 0.0, 0.3, 8.0};
-
-  Status start(StageContext& context) override { return stage_->start(context); }
-  Wait on_message(Message& message, Emitter& out) override {
-    if (message.type == MessageType::wave) {
-      clock().charge(kMicrosecondsACall + kMicrosecondsPerRow[kKind] * message.wave()->rows());
-    }
-    CostedEmitter costed(out);
-    return stage_->on_message(message, costed);
-  }
-  Wait resume(Emitter& out) override {
-    CostedEmitter costed(out);
-    return stage_->resume(costed);
-  }
-  void end_of_input(Emitter& out) override { stage_->end_of_input(out); }
-  void stop() noexcept override { stage_->stop(); }
-
- private:
-  const std::unique_ptr<Stage> stage_ = builtin_registry().find(kNames[kKind])->create();
-};
-
-template <std::size_t kKind = 0>
-void replace(StageKind& kind) {
-  if constexpr (kKind < std::size(Costed<0>::kNames)) {
-    if (kind.info->kind == Costed<kKind>::kNames[kKind])
-      kind.create = [] { return std::unique_ptr<Stage>(new Costed<kKind>); };
-    replace<kKind + 1>(kind);
-  }
-}
-
-Registry costed_registry() {
-  const Registry builtin = builtin_registry();
-  Registry registry;
-  for (StageKind kind : builtin.kinds()) {
-    replace(kind);
-    EXPECT_TRUE(registry.add(kind).is_ok());
-  }
-  return registry;
-}
-
-struct Times {
-  nanoseconds wall{0}, compute{0};
-  std::uint64_t bytes = 0;
-  std::uint64_t rate = 0;  // of the drive, bytes a second
-  double disk_seconds() const { return static_cast<double>(bytes) / static_cast<double>(rate); }
-  double compute_seconds() const { return static_cast<double>(compute.count()) * 1e-9; }
-  double seconds() const { return static_cast<double>(wall.count()) * 1e-9; }
-  double over_limit() const { return seconds() / std::max(disk_seconds(), compute_seconds()); }
-};
-
 class OverlapTime : public ::testing::Test {
  protected:
-  Times run(const Settings& settings, const std::vector<Request>& requests, double rate) const {
-    const Watchdog watchdog("overlap");
-    const Registry registry = costed_registry();
-    EngineOptions options;
-    options.registry = &registry;
-    Settings all = settings;
-    all.emplace_back("threads", "1");
-    auto engine = Engine::open(container_of(kDemo, "config.json", "auto"), pipeline_with(all), options);
-    EXPECT_TRUE(engine.is_ok()) << engine.status().to_string();
-    Times times{.rate = static_cast<std::uint64_t>(rate)};
-    const auto device = std::make_shared<VirtualDevice>(std::vector<DeviceLaw>{
-        {.bytes_per_second = times.rate, .latency = std::chrono::microseconds(80), .channels = 4}});
-    StepScheduler scheduler(1, [&] { return device->advance(); });
-    // What takes next to nothing has a thread of its own in a real run, or is done between two tiles.
-    scheduler.run_first([](std::string_view stage) {
-      return stage == "fetch" || stage == "transfer" || stage == "predict" || stage == "admit" ||
-             stage == "embed";
-    });
-    clock() = {device};
-    const JobRun job = run_job(**engine, requests, {.stepped = &scheduler, .virtual_device = device});
-    times.wall = device->now();
-    times.compute = clock().computed;
-    times.bytes = job.report.bytes_read;
-    EXPECT_EQ(job.report.bytes_read, job.report.distinct_bytes);
-    return times;
+  CostedRun run(const Settings& settings, const std::vector<Request>& requests, double rate) const {
+    return run_costed(container_, settings, requests, rate);
   }
-  Times run_without_hints(Settings settings, const std::vector<Request>& requests, double rate) const {
+  CostedRun run_without_hints(Settings settings, const std::vector<Request>& requests, double rate) const {
     settings.emplace_back("stages.predict.method", "none");
     return run(settings, requests, rate);
   }
-  // The bandwidth with which reading takes as long as computing.
   double balance(const Settings& settings, const std::vector<Request>& requests) const {
-    const Times fast = run_without_hints(settings, requests, 1e12);
-    return static_cast<double>(fast.bytes) / fast.compute_seconds();
+    return balanced_rate(container_, settings, requests);
   }
 
   static std::vector<std::int32_t> tokens(std::size_t count, std::uint32_t seed) {
@@ -167,6 +37,7 @@ class OverlapTime : public ::testing::Test {
     for (std::uint32_t i = 0; i < count; ++i) all.push_back(score_request(tokens(64, i)));
     return all;
   }
+  const std::filesystem::path container_ = container_of(kDemo, "config.json", "auto");
 };
 
 // Half of the experts in memory, steps of 128 rows: the longer of both, and little more.
@@ -175,7 +46,7 @@ TEST_F(OverlapTime, ManyRowsTakeTheLongerOfReadingAndComputing) {
   const std::vector<Request> requests = prompts(96);
   const double rate = balance(settings, requests);
   for (const double factor : {0.1, 0.4, 0.7, 0.85, 1.0, 1.2, 1.5, 3.0, 10.0}) {
-    const Times times = run(settings, requests, rate * factor);
+    const CostedRun times = run(settings, requests, rate * factor);
     EXPECT_LE(times.over_limit(), 1.08) << factor << " of balance: " << times.seconds() << " s, reads "
                                         << times.disk_seconds() << ", arithmetic " << times.compute_seconds();
   }
@@ -189,7 +60,7 @@ TEST_F(OverlapTime, FewSlotsCostMostAtTheBalance) {
   const double rate = balance(settings, requests);
   for (const auto& [factor, most] :
        {std::pair{0.1, 1.03}, {0.5, 1.06}, {1.0, 1.25}, {2.0, 1.06}, {10.0, 1.03}}) {
-    const Times times = run(settings, requests, rate * factor);
+    const CostedRun times = run(settings, requests, rate * factor);
     EXPECT_LE(times.over_limit(), most) << factor << " of balance";
   }
 }

@@ -13,13 +13,15 @@ namespace colibri::testing {
 namespace {
 
 std::unique_ptr<Sequence> sequence_of(std::uint64_t index, std::uint32_t max_tokens,
-                                      Task task = Task::generate) {
+                                      Task task = Task::generate, std::uint32_t prompt = 3,
+                                      bool to_the_end = false) {
   auto sequence = std::make_unique<Sequence>();
   sequence->request.index = index;
   sequence->request.max_tokens = max_tokens;
   sequence->request.task = task;
-  sequence->tokens = {1, 2, 3};
-  sequence->prompt_size = 3;
+  sequence->request.ignore_eos = to_the_end;
+  sequence->tokens.assign(prompt, 1);
+  sequence->prompt_size = prompt;
   return sequence;
 }
 
@@ -39,23 +41,29 @@ TEST(WaitingRequests, LongestFirstIsWhatAFullSearchFinds) {
   WaitingRequests waiting(StartOrder::longest_first);
   struct Item {
     std::uint64_t index;
-    std::uint32_t max_tokens;
+    std::uint32_t max_tokens, prompt;
+    bool to_the_end;
   };
   std::vector<Item> list;
   std::map<int, std::pair<double, double>> used;  // by the power of two: generated, allowed
+  std::map<std::pair<int, int>, std::pair<double, double>> used_alike;  // and that of the prompt
   std::uint64_t next_index = 0;
   for (int round = 0; round < 3000; ++round) {
     if (list.empty() || random() % 2 == 0) {
       const auto max_tokens =
           static_cast<std::uint32_t>(1U << random() % 14) + static_cast<std::uint32_t>(random() % 50);
-      waiting.push(sequence_of(next_index, max_tokens));
-      list.push_back({next_index++, max_tokens});
+      const Item item{next_index++, max_tokens, static_cast<std::uint32_t>(1 + random() % 200),
+                      random() % 9 == 0};
+      waiting.push(sequence_of(item.index, max_tokens, Task::generate, item.prompt, item.to_the_end));
+      list.push_back(item);
       continue;
     }
     // The greatest expected length; among equal ones the larger max_tokens, then the earlier one.
     auto expected = [&](const Item& item) {
+      if (item.to_the_end) return 1.0 * item.max_tokens;
       const auto& [generated, allowed] = used[std::bit_width(item.max_tokens)];
-      return item.max_tokens * (generated + 64) / (allowed + 64);
+      const auto& [alike, of] = used_alike[{std::bit_width(item.max_tokens), std::bit_width(item.prompt)}];
+      return item.max_tokens * (alike + 64 * (generated + 64) / (allowed + 64)) / (of + 64);
     };
     auto best = list.begin();
     for (auto item = list.begin(); item != list.end(); ++item) {
@@ -65,16 +73,35 @@ TEST(WaitingRequests, LongestFirstIsWhatAFullSearchFinds) {
     }
     const std::unique_ptr<Sequence> started = waiting.pop();
     ASSERT_EQ(started->request.index, best->index) << "round " << round;
+    const Item item = *best;
     list.erase(best);
     // It generates a share of what it may.
-    const std::uint32_t generated = started->request.max_tokens / (1 + random() % 4);
+    const std::uint32_t generated = item.to_the_end ? item.max_tokens : item.max_tokens / (1 + random() % 4);
     started->tokens.resize(started->prompt_size + generated);
-    auto& [all_generated, all_allowed] = used[std::bit_width(started->request.max_tokens)];
-    all_generated += generated;
-    all_allowed += started->request.max_tokens;
+    if (!item.to_the_end) {
+      for (auto* counts : {&used[std::bit_width(item.max_tokens)],
+                           &used_alike[{std::bit_width(item.max_tokens), std::bit_width(item.prompt)}]}) {
+        counts->first += generated;
+        counts->second += item.max_tokens;
+      }
+    }
     waiting.finished(*started);
   }
   EXPECT_EQ(waiting.size(), list.size());
+}
+
+// Among equals the first of the input, whatever its prompt; then those of which like ones did not stop early.
+TEST(WaitingRequests, PromptsTellWhoStopsEarly) {
+  WaitingRequests waiting(StartOrder::longest_first);
+  for (std::uint64_t i = 0; i < 6; ++i)
+    waiting.push(sequence_of(i, 100, Task::generate, i % 2 == 0 ? 5 : 50));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    const std::unique_ptr<Sequence> first = waiting.pop();
+    EXPECT_EQ(first->request.index, i);
+    first->tokens.resize(first->prompt_size + (i == 0 ? 3 : 100));
+    waiting.finished(*first);
+  }
+  for (const std::uint64_t index : {3, 5, 2, 4}) EXPECT_EQ(waiting.pop()->request.index, index);
 }
 
 TEST(WaitingRequests, RequestsThatGenerateNothingComeLast) {

@@ -1,0 +1,40 @@
+// Jobs in virtual time: the drive is a VirtualDevice, and the stages that compute cost fixed times.
+//
+// All on one thread, in a seeded order. How long a job takes is exact and the same on every machine, so
+// that scheduling, hints and orders of start can be compared by the percent.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/golden_model.hpp"
+
+namespace colibri::testing {
+
+struct CostedRun {
+  std::chrono::nanoseconds wall{0}, compute{0};  // of the virtual clock
+  std::uint64_t rate = 0;                        // of the drive, bytes a second
+  JobRun job;
+  std::uint64_t bytes() const { return job.report.bytes_read; }
+  double disk_seconds() const { return static_cast<double>(bytes()) / static_cast<double>(rate); }
+  double compute_seconds() const { return static_cast<double>(compute.count()) * 1e-9; }
+  double seconds() const { return static_cast<double>(wall.count()) * 1e-9; }
+  double over_limit() const { return seconds() / std::max(disk_seconds(), compute_seconds()); }
+};
+
+// Runs a job with the built-in pipeline; rate: of its drive, bytes a second.
+CostedRun run_costed(const std::filesystem::path& container,
+                     std::vector<std::pair<std::string, std::string>> settings,
+                     const std::vector<Request>& requests, double rate);
+
+// The bandwidth with which reading, without hints, takes as long as computing.
+double balanced_rate(const std::filesystem::path& container,
+                     std::vector<std::pair<std::string, std::string>> settings,
+                     const std::vector<Request>& requests);
+
+}  // namespace colibri::testing
