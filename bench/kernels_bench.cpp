@@ -129,7 +129,8 @@ void attention(benchmark::State& state, const KernelTable& table, KvFormat forma
 
 void register_variant(const KernelTable& table) {
   const std::string name(table.name);
-  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64}) {
+  for (const WeightFormat format :
+       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64, WeightFormat::int4_g32}) {
     const std::string label = "matmul_" + std::string(weight_format_name(format)) + "/" + name;
     auto* bench = benchmark::RegisterBenchmark(
         label.c_str(), [&table, format](benchmark::State& state) { matmul(state, table, format); });

@@ -32,17 +32,28 @@ constexpr std::uint64_t groups_of(std::uint32_t inputs) noexcept {
 
 std::uint64_t quantized_rows_bytes(std::uint64_t rows, std::uint32_t inputs) noexcept {
   const std::uint64_t groups = rows * groups_of(inputs);
-  return groups * kInt8Group + aligned(groups * sizeof(float)) + aligned(groups * sizeof(std::int32_t));
+  return groups * kInt8Group + aligned(groups * sizeof(float)) + aligned(groups * sizeof(std::int32_t)) +
+         aligned(2 * groups * sizeof(std::int32_t));
 }
 
 QuantizedRows quantized_rows_at(std::byte* memory, std::uint64_t rows, std::uint32_t inputs) noexcept {
   const std::uint64_t groups = rows * groups_of(inputs);
   std::byte* scales = memory + groups * kInt8Group;
+  std::byte* offsets = scales + aligned(groups * sizeof(float));
   QuantizedRows out;
   out.values = reinterpret_cast<std::int8_t*>(memory);
   out.scales = reinterpret_cast<float*>(scales);
-  out.offsets = reinterpret_cast<std::int32_t*>(scales + aligned(groups * sizeof(float)));
+  out.offsets = reinterpret_cast<std::int32_t*>(offsets);
+  out.half_offsets = reinterpret_cast<std::int32_t*>(offsets + aligned(groups * sizeof(std::int32_t)));
   return out;
+}
+
+QuantizedRows quantized_rows_from(const QuantizedRows& all, std::uint64_t first,
+                                  std::uint32_t inputs) noexcept {
+  if (all.values == nullptr) return all;
+  const std::uint64_t groups = first * groups_of(inputs);
+  return {all.values + groups * kInt8Group, all.scales + groups, all.offsets + groups,
+          all.half_offsets + 2 * groups};
 }
 
 std::span<const KernelTable* const> all_kernel_tables() noexcept { return kTables; }

@@ -22,28 +22,35 @@
 
 namespace colibri::kernels {
 
-// Rows that were quantised for int8 weights: q = round_to_even(x / scale), scale = max|x| / 127
+// Rows that were quantised for integer weights: q = round_to_even(x / scale), scale = max|x| / 127
 // per row and group of 64 inputs (0 when all are 0; then q is 0). A group that holds a NaN or an
 // infinity has q = 0 and scale NaN, so every output that uses it is NaN.
 struct QuantizedRows {
   std::int8_t* values = nullptr;    // [rows, padded_inputs], the padding is 0
   float* scales = nullptr;          // [rows, padded_inputs / 64]
   std::int32_t* offsets = nullptr;  // [rows, padded_inputs / 64]: -128 * the sum of the group's values, which
-                                    // undoes the + 128 of packed weights in an unsigned dot product
+                                    // undoes the + 128 of packed int8 weights in an unsigned dot product
+  std::int32_t* half_offsets = nullptr;  // [rows, padded_inputs / 32]: -8 * the sum of each half of a group,
+                                         // for the + 8 of int4 weights
 };
-// Bytes needed for `rows` rows: values first, then scales and offsets (64-byte aligned parts).
+// Bytes needed for `rows` rows: values first, then scales and both offsets (64-byte aligned parts).
 std::uint64_t quantized_rows_bytes(std::uint64_t rows, std::uint32_t inputs) noexcept;
 // Lays QuantizedRows over `memory` (64-byte aligned, quantized_rows_bytes).
 QuantizedRows quantized_rows_at(std::byte* memory, std::uint64_t rows, std::uint32_t inputs) noexcept;
+// The same rows from row `first` on; none of none.
+QuantizedRows quantized_rows_from(const QuantizedRows& all, std::uint64_t first,
+                                  std::uint32_t inputs) noexcept;
 
 // y[r, n] = sum over k ascending of x[row(r), k] * W[n, k], with row(r) = row_index ? row_index[r] : r.
 // f32, bf16: acc = fma(x, w, acc) from acc = +0. int8: per group ascending, exact integer dot product s,
-// then acc = fma(float(s), x_scale * w_scale, acc).
+// then acc = fma(float(s), x_scale * w_scale, acc). int4: per 64 inputs ascending, exact integer dot products
+// s0 and s1 of its two groups of 32, then t = fma(float(s1), w1_scale, float(s0) * w0_scale) and
+// acc = fma(t, x_scale, acc): one scale of activations serves both.
 struct MatmulArgs {
   PackedMatrix weights;
   const float* x = nullptr;                  // [*, x_stride], used for f32 and bf16 weights
   std::size_t x_stride = 0;                  // in elements
-  QuantizedRows x_quantized;                 // used for int8 weights; rows are padded_inputs apart
+  QuantizedRows x_quantized;                 // used for integer weights; rows are padded_inputs apart
   const std::uint32_t* row_index = nullptr;  // [rows] or null
   std::uint32_t rows = 0;
   float* y = nullptr;        // [rows, y_stride]; only columns of the given panels are written,

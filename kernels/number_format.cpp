@@ -7,7 +7,7 @@ namespace colibri::kernels {
 namespace {
 
 // In the order of the enumeration.
-constexpr std::array<std::string_view, kWeightFormats> kFormatNames = {"f32", "bf16", "int8_g64"};
+constexpr std::array<std::string_view, kWeightFormats> kFormatNames = {"f32", "bf16", "int8_g64", "int4_g32"};
 
 }  // namespace
 

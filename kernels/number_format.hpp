@@ -14,15 +14,23 @@ enum class WeightFormat : std::uint8_t {
   f32 = 0,       // IEEE binary32
   bf16 = 1,      // upper half of a binary32
   int8_g64 = 2,  // symmetric int8, one f32 scale per output and 64 inputs
+  int4_g32 = 3,  // symmetric int4, one bf16 scale per output and 32 inputs
 };
-inline constexpr int kWeightFormats = 3;
+inline constexpr int kWeightFormats = 4;
 
-// "f32", "bf16", "int8_g64"
+// Whether products with such weights take quantised rows of activations.
+constexpr bool has_integer_weights(WeightFormat format) noexcept {
+  return format == WeightFormat::int8_g64 || format == WeightFormat::int4_g32;
+}
+
+// "f32", "bf16", "int8_g64", "int4_g32"
 std::string_view weight_format_name(WeightFormat format) noexcept;
 // False when `name` is none of the above; `format` is then unchanged.
 bool parse_weight_format(std::string_view name, WeightFormat& format) noexcept;
 
-inline constexpr std::uint32_t kInt8Group = 64;  // inputs that share one scale
+// Inputs that share one scale. Activations have the groups of int8 for both formats.
+inline constexpr std::uint32_t kInt8Group = 64;
+inline constexpr std::uint32_t kInt4Group = 32;
 
 // Round to nearest, ties to even; NaN stays NaN.
 inline std::uint16_t f32_to_bf16(float value) noexcept {

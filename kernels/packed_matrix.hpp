@@ -7,6 +7,11 @@
 //   int8_g64 per group of 64 inputs (inputs padded with zeros to a multiple of 64):
 //            [16 quads][16 outputs][4 inputs] uint8, each weight + 128, then
 //            [16] float scales: 1088 bytes a group
+//   int4_g32 per 64 inputs (padded like int8): for each of its two groups of 32
+//            [4 quads][16 outputs][4 inputs] uint8, of which the low half is weight + 8 of
+//            inputs 0..15 of the group and the high half that of inputs 16..31, so that
+//            one load makes two vectors of quads; then [2 groups][16] bf16 scales:
+//            576 bytes, 4.5 bits a weight
 // Panels can be packed one at a time, so that a converter streams any size of matrix.
 #pragma once
 
@@ -19,6 +24,8 @@ namespace colibri::kernels {
 
 inline constexpr std::uint32_t kPanelOutputs = 16;
 inline constexpr std::uint32_t kInt8GroupBytes = kPanelOutputs * kInt8Group + kPanelOutputs * sizeof(float);
+inline constexpr std::uint32_t kInt4GroupBytes = kPanelOutputs * kInt4Group / 2;  // without the scales
+inline constexpr std::uint32_t kInt4PairBytes = 2 * (kInt4GroupBytes + kPanelOutputs * sizeof(std::uint16_t));
 
 // Sizes of a packed matrix. Exact for outputs, inputs < 2^31.
 struct PackedShape {
@@ -41,10 +48,11 @@ struct PackedMatrix {
 
 // Packs one panel: `rows` [row_count <= 16, inputs] f32, row-major. `panel` has panel_bytes.
 // int8: scale = max|w| of the group / 127, values round to nearest even; a group of zeros has scale 0.
+// int4: see int4_group.hpp.
 void pack_panel(WeightFormat format, const float* rows, std::uint32_t row_count, std::uint32_t inputs,
                 std::byte* panel) noexcept;
 
-// Reads back one output row as f32 [inputs] (int8: value * scale). Used for embeddings and tests.
+// Reads back one output row as f32 [inputs] (int8, int4: value * scale). Used for embeddings and tests.
 void unpack_row(const PackedMatrix& matrix, std::uint32_t output, float* values) noexcept;
 
 }  // namespace colibri::kernels

@@ -18,9 +18,9 @@ class Binder {
  public:
   Binder(const Container& container, const std::byte* memory) : container_(container), memory_(memory) {}
 
-  // `int8_allowed`: whether the tensor may be quantised.
+  // `integers_allowed`: whether the tensor may be quantised.
   kernels::PackedMatrix matrix(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
-                               bool int8_allowed) {
+                               bool integers_allowed) {
     const DenseTensor* tensor = required(name);
     if (tensor == nullptr) return {};
     if (!tensor->packed || tensor->rows != outputs || tensor->columns != inputs) {
@@ -30,7 +30,7 @@ class Binder {
       return {};
     }
     if (static_cast<int>(tensor->format) >= kernels::kWeightFormats ||
-        (tensor->format == kernels::WeightFormat::int8_g64 && !int8_allowed)) {
+        (kernels::has_integer_weights(tensor->format) && !integers_allowed)) {
       fail(name, "a weight format that the spec does not allow for it: " +
                      std::string(kernels::weight_format_name(tensor->format)));
       return {};
@@ -50,10 +50,10 @@ class Binder {
   }
 
   FfnMatrices ffn(const std::string& prefix, std::uint32_t hidden, std::uint32_t intermediate,
-                  bool int8_allowed) {
-    return {matrix(prefix + ".gate.weight", intermediate, hidden, int8_allowed),
-            matrix(prefix + ".up.weight", intermediate, hidden, int8_allowed),
-            matrix(prefix + ".down.weight", hidden, intermediate, int8_allowed)};
+                  bool integers_allowed) {
+    return {matrix(prefix + ".gate.weight", intermediate, hidden, integers_allowed),
+            matrix(prefix + ".up.weight", intermediate, hidden, integers_allowed),
+            matrix(prefix + ".down.weight", hidden, intermediate, integers_allowed)};
   }
 
   Status take_status() { return std::move(status_); }
@@ -99,7 +99,7 @@ class Binder {
   Status status_;
 };
 
-void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& prefix, bool int8,
+void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& prefix, bool integers,
                     DenseLayer& layer) {
   const AttentionSpec& attention = spec.attention;
   const std::uint32_t query = attention.query_size();
@@ -107,9 +107,10 @@ void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& pr
   const std::uint32_t qkv = query + 2 * kv;
   layer.attention_norm = binder.vector(prefix + "attention_norm.weight", spec.hidden_size);
   layer.ffn_norm = binder.vector(prefix + "ffn_norm.weight", spec.hidden_size);
-  layer.qkv = binder.matrix(prefix + "qkv.weight", qkv, spec.hidden_size, int8);
+  layer.qkv = binder.matrix(prefix + "qkv.weight", qkv, spec.hidden_size, integers);
   if (attention.qkv_bias) layer.qkv_bias = binder.vector(prefix + "qkv.bias", qkv);
-  layer.attention_output = binder.matrix(prefix + "attention_output.weight", spec.hidden_size, query, int8);
+  layer.attention_output =
+      binder.matrix(prefix + "attention_output.weight", spec.hidden_size, query, integers);
   if (attention.output_bias) {
     layer.attention_output_bias = binder.vector(prefix + "attention_output.bias", spec.hidden_size);
   }
@@ -121,16 +122,17 @@ void bind_attention(Binder& binder, const ModelSpec& spec, const std::string& pr
 }
 
 void bind_ffn(Binder& binder, const ModelSpec& spec, std::uint32_t index, const std::string& prefix,
-              bool int8, DenseLayer& layer) {
+              bool integers, DenseLayer& layer) {
   const LayerSpec& layer_spec = spec.layers[index];
   if (!layer_spec.moe) {
-    layer.ffn = binder.ffn(prefix + "ffn", spec.hidden_size, layer_spec.dense_intermediate_size, int8);
+    layer.ffn = binder.ffn(prefix + "ffn", spec.hidden_size, layer_spec.dense_intermediate_size, integers);
     return;
   }
   layer.router = binder.matrix(prefix + "router.weight", spec.num_experts, spec.hidden_size, false);
   layer.router_selection_bias = binder.optional_vector(prefix + "router.selection_bias", spec.num_experts);
   if (spec.shared_expert.intermediate_size == 0) return;
-  layer.shared = binder.ffn(prefix + "shared", spec.hidden_size, spec.shared_expert.intermediate_size, int8);
+  layer.shared =
+      binder.ffn(prefix + "shared", spec.hidden_size, spec.shared_expert.intermediate_size, integers);
   if (spec.shared_expert.sigmoid_gate) {
     layer.shared_gate = binder.vector(prefix + "shared_gate.weight", spec.hidden_size);
   }
@@ -140,18 +142,18 @@ void bind_ffn(Binder& binder, const ModelSpec& spec, std::uint32_t index, const 
 
 Result<DenseWeights> bind_dense_weights(const Container& container, const std::byte* memory) {
   const ModelSpec& spec = container.spec();
-  const bool int8 = spec.weight_dtype == kernels::WeightFormat::int8_g64;
+  const bool integers = kernels::has_integer_weights(spec.weight_dtype);
   Binder binder(container, memory);
   DenseWeights dense;
   dense.embedding = binder.matrix("embedding.weight", spec.vocab_size, spec.hidden_size, false);
   dense.head = spec.tied_head ? dense.embedding
-                              : binder.matrix("head.weight", spec.vocab_size, spec.hidden_size, int8);
+                              : binder.matrix("head.weight", spec.vocab_size, spec.hidden_size, integers);
   dense.final_norm = binder.vector("final_norm.weight", spec.hidden_size);
   dense.layers.resize(spec.num_layers());
   for (std::uint32_t index = 0; index < spec.num_layers(); ++index) {
     const std::string prefix = "layers." + std::to_string(index) + ".";
-    bind_attention(binder, spec, prefix, int8, dense.layers[index]);
-    bind_ffn(binder, spec, index, prefix, int8, dense.layers[index]);
+    bind_attention(binder, spec, prefix, integers, dense.layers[index]);
+    bind_ffn(binder, spec, index, prefix, integers, dense.layers[index]);
   }
   COLIBRI_RETURN_IF_ERROR(binder.take_status());
   return dense;

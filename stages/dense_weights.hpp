@@ -46,8 +46,8 @@ struct DenseWeights {
 };
 
 // `memory` holds the container's dense payload (64-byte aligned). A missing, misshapen or misplaced tensor
-// is an error that names it. No matrix may be int8 unless the spec says so: the stages size their
-// quantised rows by the spec.
+// is an error that names it. No matrix may hold integers unless the spec says so: the stages size
+// their quantised rows by the spec.
 Result<DenseWeights> bind_dense_weights(const Container& container, const std::byte* memory);
 
 }  // namespace colibri

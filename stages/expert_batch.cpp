@@ -11,12 +11,8 @@ namespace {
 // Rows of a batch: enough to fill the processor, few enough for the activations to stay in cache.
 constexpr std::uint32_t kBatchRows = 512;
 
-std::uint32_t padded_inputs(std::uint32_t inputs) noexcept {
-  return (inputs + kernels::kInt8Group - 1) / kernels::kInt8Group * kernels::kInt8Group;
-}
-
 bool integer_weights(const ExpertPiece& piece) noexcept {
-  return piece.gate.format == kernels::WeightFormat::int8_g64;
+  return kernels::has_integer_weights(piece.gate.format);
 }
 
 // The rows of a piece that starts at first_row, as a matmul sees them.
@@ -28,10 +24,7 @@ void set_rows(kernels::MatmulArgs& args, const ExpertPiece& piece) noexcept {
   args.row_index = piece.row_index;
   if (piece.row_index != nullptr) return;
   if (integer_weights(piece)) {
-    const std::size_t padded = padded_inputs(piece.gate.inputs);
-    args.x_quantized.values += piece.first_row * padded;
-    args.x_quantized.scales += piece.first_row * (padded / kernels::kInt8Group);
-    args.x_quantized.offsets += piece.first_row * (padded / kernels::kInt8Group);
+    args.x_quantized = kernels::quantized_rows_from(piece.x_quantized, piece.first_row, piece.gate.inputs);
   } else {
     args.x += std::size_t{piece.first_row} * piece.gate.inputs;
   }
@@ -49,7 +42,7 @@ void ExpertBatch::lay_out(MemoryCursor& memory, kernels::WeightFormat format, st
   widest_ = widest;
   gate_ = memory.take<float>(std::uint64_t{rows} * widest);
   up_ = memory.take<float>(std::uint64_t{rows} * widest);
-  if (format == kernels::WeightFormat::int8_g64) quantized_ = memory.take_quantized(rows, widest);
+  if (kernels::has_integer_weights(format)) quantized_ = memory.take_quantized(rows, widest);
 }
 
 template <class WorkOf>
@@ -101,12 +94,8 @@ void ExpertBatch::gate_and_up(const kernels::KernelTable& kernels, const ExpertP
 }
 
 kernels::QuantizedRows ExpertBatch::quantized_of(std::uint32_t piece) const noexcept {
-  const std::uint32_t padded = padded_inputs(widest_);
-  kernels::QuantizedRows all = kernels::quantized_rows_at(quantized_, rows_, widest_);
-  all.values += std::size_t{bases_[piece]} * padded;
-  all.scales += std::size_t{bases_[piece]} * (padded / kernels::kInt8Group);
-  all.offsets += std::size_t{bases_[piece]} * (padded / kernels::kInt8Group);
-  return all;
+  return kernels::quantized_rows_from(kernels::quantized_rows_at(quantized_, rows_, widest_), bases_[piece],
+                                      widest_);
 }
 
 template <class Body>

@@ -19,7 +19,7 @@ namespace colibri {
 struct ExpertPiece {
   kernels::PackedMatrix gate, up, down;
   const float* x = nullptr;                  // [*, hidden] rows of the step
-  kernels::QuantizedRows x_quantized;        // the same for int8 weights
+  kernels::QuantizedRows x_quantized;        // the same for integer weights
   const std::uint32_t* row_index = nullptr;  // [rows] step rows; null: rows first_row, first_row + 1, ...
   std::uint32_t first_row = 0;               // when row_index is null
   std::uint32_t rows = 0;

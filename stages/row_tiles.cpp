@@ -4,16 +4,6 @@
 #include <algorithm>
 
 namespace colibri {
-namespace {
-
-kernels::QuantizedRows quantized_from(const kernels::QuantizedRows& rows, std::size_t first,
-                                      std::uint32_t inputs) noexcept {
-  if (rows.values == nullptr || first == 0) return rows;
-  const std::size_t groups = (std::size_t{inputs} + kernels::kInt8Group - 1) / kernels::kInt8Group * first;
-  return {rows.values + groups * kernels::kInt8Group, rows.scales + groups, rows.offsets + groups};
-}
-
-}  // namespace
 
 void project(StageContext& context, const kernels::KernelTable& kernels, const kernels::PackedMatrix& weights,
              const RowsView& rows_in, std::uint32_t rows, float* y, std::size_t y_stride) {
@@ -37,7 +27,7 @@ void project(StageContext& context, const kernels::KernelTable& kernels, const k
       args.row_index = rows_in.row_index + row_begin;
     } else {
       args.x = rows_in.x + row_begin * rows_in.stride;
-      args.x_quantized = quantized_from(rows_in.quantized, row_begin, weights.inputs);
+      args.x_quantized = kernels::quantized_rows_from(rows_in.quantized, row_begin, weights.inputs);
     }
     args.rows = static_cast<std::uint32_t>(row_end - row_begin);
     args.y = y + row_begin * y_stride;

@@ -27,7 +27,7 @@ void for_ranges(StageContext& context, std::uint32_t count, std::uint64_t work_p
   });
 }
 
-// The rows that a matrix product reads: f32, and the same quantised when the weights are int8.
+// The rows that a matrix product reads: f32, and the same quantised when the weights are integers.
 struct RowsView {
   const float* x = nullptr;  // [*, stride]
   std::size_t stride = 0;

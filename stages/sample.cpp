@@ -42,7 +42,7 @@ constexpr std::uint64_t kElementCost = 4;  // norm or exponential of one value, 
 
 struct Scratch {
   float* normed = nullptr;         // [tile, hidden]
-  std::byte* quantized = nullptr;  // [tile] rows; null unless the head is int8
+  std::byte* quantized = nullptr;  // [tile] rows; null unless weights are integers
   float* logits = nullptr;         // [tile, vocab]
   std::uint32_t* order = nullptr;  // [threads, vocab]
   float* weights = nullptr;        // [threads, vocab]
@@ -56,7 +56,7 @@ Scratch lay_out(MemoryCursor& cursor, const PlanInputs& inputs) {
   const std::uint64_t lanes = std::min<std::uint64_t>(rows, inputs.threads);
   Scratch scratch;
   scratch.normed = cursor.take<float>(rows * spec.hidden_size);
-  if (spec.weight_dtype == kernels::WeightFormat::int8_g64) {
+  if (kernels::has_integer_weights(spec.weight_dtype)) {
     scratch.quantized = cursor.take_quantized(rows, spec.hidden_size);
   }
   scratch.logits = cursor.take<float>(rows * spec.vocab_size);
@@ -154,7 +154,7 @@ class Sample final : public Stage {
     if (logit_rows_.empty()) return;
     const kernels::PackedMatrix& head = services_->dense->head;
     RowsView view{.x = scratch_.normed, .stride = spec_->hidden_size, .row_index = logit_rows_.data()};
-    if (head.format == kernels::WeightFormat::int8_g64) {
+    if (kernels::has_integer_weights(head.format)) {
       view.quantized =
           kernels::quantized_rows_at(scratch_.quantized, tile_rows(services_->plan), head.inputs);
       kernels_->quantize_rows(scratch_.normed, head.inputs, rows, head.inputs, view.quantized, 0);

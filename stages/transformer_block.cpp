@@ -38,7 +38,7 @@ TransformerBlock::Scratch TransformerBlock::lay_out(MemoryCursor& cursor, const 
   scratch.attended = cursor.take<float>(rows * spec.attention.query_size());
   scratch.gate = cursor.take<float>(rows * intermediate);
   scratch.up = cursor.take<float>(rows * intermediate);
-  if (spec.weight_dtype == kernels::WeightFormat::int8_g64) {
+  if (kernels::has_integer_weights(spec.weight_dtype)) {
     scratch.quantized =
         cursor.take_quantized(rows, std::max({spec.hidden_size, spec.attention.query_size(), intermediate}));
   }
@@ -121,7 +121,7 @@ RowsView TransformerBlock::normalize(const Wave& wave, const float* norm,
 RowsView TransformerBlock::view(float* x, std::uint32_t rows, const kernels::PackedMatrix& weights) {
   const std::uint32_t inputs = weights.inputs;
   RowsView view{.x = x, .stride = inputs};
-  if (weights.format != kernels::WeightFormat::int8_g64) return view;
+  if (!kernels::has_integer_weights(weights.format)) return view;
   view.quantized = kernels::quantized_rows_at(scratch_.quantized, services_.plan.wave_rows, inputs);
   for_ranges(context_, rows, kElementCost * inputs, [&](std::uint32_t begin, std::uint32_t end) {
     kernels_.quantize_rows(x + std::size_t{begin} * inputs, inputs, end - begin, inputs, view.quantized,

@@ -36,7 +36,7 @@ class TransformerBlock {
     float* attended = nullptr;       // [wave_rows, query_size]
     float* gate = nullptr;           // [wave_rows, widest dense intermediate]
     float* up = nullptr;             // the same
-    std::byte* quantized = nullptr;  // rows of the widest matrix input; null unless weights are int8
+    std::byte* quantized = nullptr;  // rows of the widest matrix input; null unless weights are integers
     float* cosines = nullptr;        // [in_flight, max_rows, rotary_dim / 2]
     float* sines = nullptr;          // the same
   };

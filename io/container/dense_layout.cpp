@@ -59,7 +59,7 @@ bool format_allowed(DenseRole role, kernels::WeightFormat format) {
   switch (role) {
     case DenseRole::vector:
     case DenseRole::router: return format == kernels::WeightFormat::f32;
-    case DenseRole::embedding: return format != kernels::WeightFormat::int8_g64;
+    case DenseRole::embedding: return !kernels::has_integer_weights(format);
     case DenseRole::matrix: return true;
   }
   return false;

@@ -135,8 +135,7 @@ Status validate(const ModelSpec& spec) {
   rules.range("expert_chunk_size", spec.expert_chunk_size, kRecordAlignment, kMaxChunkSize);
   rules.require(spec.expert_chunk_size % kRecordAlignment == 0,
                 "expert_chunk_size " + std::to_string(spec.expert_chunk_size) + " is no multiple of 4096");
-  rules.require(spec.embedding_dtype != kernels::WeightFormat::int8_g64,
-                "embedding_dtype must be f32 or bf16");
+  rules.require(!kernels::has_integer_weights(spec.embedding_dtype), "embedding_dtype must be f32 or bf16");
   rules.range("shared_expert.intermediate_size", spec.shared_expert.intermediate_size, 0,
               kMaxIntermediateSize);
   check_layers(spec, rules);

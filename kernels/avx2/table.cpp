@@ -14,7 +14,7 @@ bool processor_supports() noexcept { return __builtin_cpu_supports("avx2") && __
 constinit const KernelTable kTable = {
     .name = "avx2",
     .supported = processor_supports,
-    .matmul = {matmul_f32, matmul_bf16, matmul_int8},
+    .matmul = {matmul_f32, matmul_bf16, matmul_int8, matmul_int4},
     .quantize_rows = quantize_rows,
     .rms_norm = rms_norm,
     .silu_multiply = silu_multiply,

@@ -58,6 +58,18 @@ std::int32_t group_dot(const std::byte* group, std::uint32_t lane, const std::in
   return sum;
 }
 
+// The same for an int4 group of 32.
+std::int32_t int4_group_dot(const std::byte* group, std::uint32_t lane, const std::int8_t* x) noexcept {
+  std::int32_t sum = 0;
+  for (std::uint32_t k = 0; k < kInt4Group; ++k) {
+    const std::uint32_t half = k % (kInt4Group / 2);
+    const std::byte pair = group[half / 4 * (kPanelOutputs * 4) + lane * 4 + half % 4];
+    const std::byte weight = k == half ? pair & std::byte{0xf} : pair >> 4;
+    sum += (std::to_integer<std::int32_t>(weight) - 8) * x[k];
+  }
+  return sum;
+}
+
 }  // namespace
 
 void matmul_f32(const MatmulArgs& args) noexcept { matmul_float<float>(args); }
@@ -80,6 +92,25 @@ void matmul_int8(const MatmulArgs& args) noexcept {
   });
 }
 
+void matmul_int4(const MatmulArgs& args) noexcept {
+  const std::uint32_t pairs = (args.weights.inputs + kInt8Group - 1) / kInt8Group;
+  for_each_tile(args, [&](const std::byte* panel, std::uint32_t row, Accumulators& accumulators) {
+    const std::size_t first = std::size_t{row} * pairs;
+    for (std::uint32_t g = 0; g < pairs; ++g, panel += kInt4PairBytes) {
+      const std::int8_t* x = args.x_quantized.values + (first + g) * kInt8Group;
+      std::uint16_t scales[2][kPanelOutputs];
+      std::memcpy(scales, panel + 2 * kInt4GroupBytes, sizeof(scales));
+      for (std::uint32_t lane = 0; lane < kPanelOutputs; ++lane) {
+        const std::int32_t dot0 = int4_group_dot(panel, lane, x);
+        const std::int32_t dot1 = int4_group_dot(panel + kInt4GroupBytes, lane, x + kInt4Group);
+        const float both = std::fma(static_cast<float>(dot1), bf16_to_f32(scales[1][lane]),
+                                    static_cast<float>(dot0) * bf16_to_f32(scales[0][lane]));
+        accumulators[lane] = std::fma(both, args.x_quantized.scales[first + g], accumulators[lane]);
+      }
+    }
+  });
+}
+
 void quantize_rows(const float* x, std::size_t x_stride, std::uint32_t rows, std::uint32_t inputs,
                    const QuantizedRows& out, std::uint32_t out_row) noexcept {
   const std::uint32_t groups = (inputs + kInt8Group - 1) / kInt8Group;
@@ -90,9 +121,10 @@ void quantize_rows(const float* x, std::size_t x_stride, std::uint32_t rows, std
       std::int8_t* values = out.values + at * kInt8Group;
       out.scales[at] = quantize_int8_group(x + row * x_stride + g * kInt8Group, count, values);
       std::fill(values + count, values + kInt8Group, std::int8_t{0});
-      std::int32_t sum = 0;
-      for (std::uint32_t k = 0; k < count; ++k) sum += values[k];
-      out.offsets[at] = -128 * sum;
+      std::int32_t sums[2] = {};  // of each half
+      for (std::uint32_t k = 0; k < count; ++k) sums[k / kInt4Group] += values[k];
+      out.offsets[at] = -128 * (sums[0] + sums[1]);
+      for (std::size_t half = 0; half < 2; ++half) out.half_offsets[2 * at + half] = -8 * sums[half];
     }
   }
 }

@@ -11,6 +11,7 @@ namespace colibri::kernels::scalar {
 void matmul_f32(const MatmulArgs& args) noexcept;
 void matmul_bf16(const MatmulArgs& args) noexcept;
 void matmul_int8(const MatmulArgs& args) noexcept;
+void matmul_int4(const MatmulArgs& args) noexcept;
 void quantize_rows(const float* x, std::size_t x_stride, std::uint32_t rows, std::uint32_t inputs,
                    const QuantizedRows& out, std::uint32_t out_row) noexcept;
 

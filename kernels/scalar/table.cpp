@@ -11,7 +11,7 @@ bool always_supported() noexcept { return true; }
 constinit const KernelTable kTable = {
     .name = "scalar",
     .supported = always_supported,
-    .matmul = {matmul_f32, matmul_bf16, matmul_int8},
+    .matmul = {matmul_f32, matmul_bf16, matmul_int8, matmul_int4},
     .quantize_rows = quantize_rows,
     .rms_norm = rms_norm,
     .silu_multiply = silu_multiply,

@@ -27,9 +27,12 @@ inline void quantize_groups(const float* x, std::size_t x_stride, std::uint32_t 
       const std::size_t at = (std::size_t{out_row} + row) * groups + g;
       std::int8_t* values = out.values + at * kInt8Group;
       out.scales[at] = Group::quantize(source, values);
-      std::int32_t sum = 0;
-      for (std::uint32_t k = 0; k < kInt8Group; ++k) sum += values[k];
-      out.offsets[at] = -128 * sum;
+      std::int32_t first = 0, second = 0;  // sums of the halves
+      for (std::uint32_t k = 0; k < kInt4Group; ++k) first += values[k];
+      for (std::uint32_t k = kInt4Group; k < kInt8Group; ++k) second += values[k];
+      out.offsets[at] = -128 * (first + second);
+      out.half_offsets[2 * at] = -8 * first;
+      out.half_offsets[2 * at + 1] = -8 * second;
     }
   }
 }

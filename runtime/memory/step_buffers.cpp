@@ -27,7 +27,7 @@ void lay_out_step(MemoryCursor& memory, const PlanInputs& inputs, Step& step) {
   step.flags = memory.take<std::uint8_t>(rows);
   step.residual = memory.take<float>(rows * hidden);
   step.normed = memory.take<float>(rows * hidden);
-  if (spec.weight_dtype == kernels::WeightFormat::int8_g64) {
+  if (kernels::has_integer_weights(spec.weight_dtype)) {
     std::byte* quantized = memory.take_quantized(rows, spec.hidden_size);
     if (quantized != nullptr)
       step.normed_quantized = kernels::quantized_rows_at(quantized, rows, spec.hidden_size);

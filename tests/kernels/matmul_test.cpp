@@ -1,6 +1,9 @@
 // Matrix products and the quantisation of activations.
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "tests/kernels/kernel_testing.hpp"
 
@@ -51,7 +54,21 @@ struct Problem {
   }
 };
 
-constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64};
+constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64,
+                                     WeightFormat::int4_g32};
+
+// Overwrites int4 weights as they lie in memory: every byte of weights, every scale.
+void fill_int4(Problem& problem, const std::function<int()>& byte, const std::function<int()>& scale) {
+  std::byte* pair = problem.packed.bytes.get();
+  const std::byte* end = pair + packed_shape(WeightFormat::int4_g32, problem.outputs, problem.inputs).bytes;
+  for (; pair < end; pair += 576) {
+    for (int i = 0; i < 512; ++i) pair[i] = static_cast<std::byte>(byte());
+    for (int i = 0; i < 32; ++i) {
+      const auto bits = static_cast<std::uint16_t>(scale());
+      std::memcpy(pair + 512 + i * sizeof(bits), &bits, sizeof(bits));
+    }
+  }
+}
 
 class Matmul : public VariantTest {
  protected:
@@ -179,6 +196,29 @@ TEST_P(Matmul, Int8TakesEveryStoredByte) {
   for (const float value : problem.run(variant())) EXPECT_EQ(value, std::fma(128.0F * 127 * 64, scale, 0.0F));
 }
 
+TEST_P(Matmul, Int4AtItsExtremesIsExact) {
+  const std::uint32_t inputs = 192;
+  for (const float x_sign : {1.0F, -1.0F}) {
+    for (const int weight : {-8, 7}) {
+      Problem problem(WeightFormat::int4_g32, 5, 20, inputs, std::vector<float>(5 * inputs, 127.0F * x_sign),
+                      std::vector<float>(20 * inputs, 1.0F));
+      fill_int4(
+          problem, [&] { return weight + 8 + 16 * (weight + 8); }, [] { return f32_to_bf16(1.0F); });
+      for (const float value : problem.run(variant())) EXPECT_EQ(value, x_sign * weight * 127 * 192);
+    }
+  }
+}
+
+TEST_P(Matmul, Int4TakesEveryStoredByte) {
+  Random random(29);
+  for (const std::uint32_t rows : {1U, 4U, 13U}) {
+    Problem problem(WeightFormat::int4_g32, rows, 60, 320, 31);
+    fill_int4(
+        problem, [&] { return random.below(256); }, [&] { return random.below(0x10000); });
+    expect_scalar_result(problem);
+  }
+}
+
 TEST_P(Matmul, OddValuesAgree) {
   const float odd[] = {0.0F,
                        -0.0F,
@@ -242,6 +282,10 @@ TEST_P(Matmul, QuantizeRowsAgrees) {
     for (std::uint64_t i = 0; i < groups; ++i) {
       ASSERT_TRUE(same(rows.scales[i], expected.rows.scales[i])) << inputs;
       ASSERT_EQ(rows.offsets[i], expected.rows.offsets[i]) << inputs;
+      for (std::uint64_t half = 2 * i; half < 2 * i + 2; ++half) {
+        const std::int8_t* values = rows.values + half * 32;
+        ASSERT_EQ(rows.half_offsets[half], -8 * std::accumulate(values, values + 32, 0)) << inputs;
+      }
     }
   }
 }
@@ -261,7 +305,7 @@ TEST(ScalarMatmul, MatchesDouble) {
         double sum = 0, magnitude = 0;
         for (std::uint32_t k = 0; k < problem.inputs; ++k) {
           double x = problem.x[r * problem.inputs + k];
-          if (format == WeightFormat::int8_g64) {
+          if (has_integer_weights(format)) {
             const std::uint32_t group = r * groups + k / 64;
             x = static_cast<double>(problem.quantized.rows.values[group * 64 + k % 64]) *
                 problem.quantized.rows.scales[group];

@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 
+#include "kernels/int4_group.hpp"
 #include "kernels/int8_group.hpp"
 #include "kernels/rope_angles.hpp"
 #include "tests/kernels/kernel_testing.hpp"
@@ -65,6 +66,10 @@ TEST(PackedMatrix, ShapesAreExactUpToTheLimit) {
   EXPECT_EQ(small.panel_bytes, 2U * 1088U);
   EXPECT_EQ(small.bytes, 4U * 1088U);
   EXPECT_EQ(packed_shape(WeightFormat::bf16, 16, 3).bytes, 96U);
+  const PackedShape int4 = packed_shape(WeightFormat::int4_g32, 17, 65);
+  EXPECT_EQ(int4.padded_inputs, 128U);
+  EXPECT_EQ(int4.panel_bytes, 2U * 576U);
+  EXPECT_EQ(packed_shape(WeightFormat::int4_g32, 1024, 2048).bytes * 8, std::uint64_t{1024} * 2048 * 9 / 2);
   const std::uint32_t most = 0x7fffffffU;
   const PackedShape large = packed_shape(WeightFormat::f32, most, most);
   EXPECT_EQ(large.panel_bytes, std::uint64_t{most} * 64);
@@ -76,7 +81,8 @@ TEST(PackedMatrix, RowsComeBack) {
   for (const std::uint32_t outputs : {1U, 15U, 16U, 17U, 40U}) {
     for (const std::uint32_t inputs : {1U, 63U, 64U, 65U, 200U}) {
       const std::vector<float> weights = random.normals(std::size_t{outputs} * inputs);
-      for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64}) {
+      for (const WeightFormat format :
+           {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64, WeightFormat::int4_g32}) {
         const Packed packed(format, weights, outputs, inputs);
         std::vector<float> row(inputs);
         for (std::uint32_t n = 0; n < outputs; ++n) {
@@ -87,6 +93,12 @@ TEST(PackedMatrix, RowsComeBack) {
               ASSERT_EQ(row[k], original[k]);
             } else if (format == WeightFormat::bf16) {
               ASSERT_EQ(row[k], bf16_to_f32(f32_to_bf16(original[k])));
+            } else if (format == WeightFormat::int4_g32) {
+              const std::uint32_t first = k / 32 * 32;
+              std::int8_t q[32];
+              const std::uint16_t scale =
+                  quantize_int4_group(original + first, std::min(32U, inputs - first), q);
+              ASSERT_EQ(row[k], q[k - first] * bf16_to_f32(scale)) << k;
             } else {
               float largest = 0;
               for (std::uint32_t j = k / 64 * 64; j < std::min(inputs, k / 64 * 64 + 64); ++j) {
@@ -127,6 +139,93 @@ TEST(Int8Group, OddValues) {
   EXPECT_EQ(q[0], 127);
   EXPECT_EQ(q[1], -127);
   EXPECT_EQ(quantize({tiny}), 0.0F);
+  EXPECT_EQ(q[0], 0);
+}
+
+// Where the header says that the weight of an output and an input lies.
+TEST(PackedMatrix, Int4LiesAsDescribed) {
+  for (std::uint32_t k = 0; k < 128; ++k) {
+    std::vector<float> weights(16 * 128, 0.0F);
+    const std::uint32_t output = k % 16;
+    weights[output * 128 + k] = 3.0F;
+    const Packed packed(WeightFormat::int4_g32, weights, 16, 128);
+    const std::byte* group = packed.bytes.get() + k / 64 * 576 + k / 32 % 2 * 256;
+    const std::uint32_t quad = k % 16 / 4;
+    const auto byte = std::to_integer<std::uint32_t>(group[quad * 64 + output * 4 + k % 4]);
+    // A single value takes the first of the guesses, 6.5 steps, rounded to even.
+    EXPECT_EQ(k % 32 < 16 ? byte & 15 : byte >> 4, 8U - 6U) << k;
+    EXPECT_EQ(k % 32 < 16 ? byte >> 4 : byte & 15, 8U) << k;
+  }
+}
+
+double squared_error(const std::vector<float>& values, double scale) {
+  double sum = 0;
+  for (const float value : values) {
+    const double q = std::clamp(std::nearbyint(value / scale), -8.0, 7.0);
+    sum += (value - q * scale) * (value - q * scale);
+  }
+  return sum;
+}
+
+// Against an exhaustive search over scales, and the rule with the largest value at -8.
+TEST(Int4Group, SquaredErrorIsNearTheBestPossible) {
+  Random random(41);
+  double ours = 0, best = 0, simple = 0;
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<float> values = random.normals(32, round % 2 == 0 ? 0.02F : 3e30F);
+    const auto larger = [](float a, float b) { return std::abs(a) < std::abs(b); };
+    const double largest = *std::max_element(values.begin(), values.end(), larger);
+    std::array<std::int8_t, 32> q;
+    const double scale = bf16_to_f32(quantize_int4_group(values.data(), 32, q.data()));
+    double error = 0;
+    for (std::size_t i = 0; i < 32; ++i) {
+      ASSERT_EQ(q[i], std::clamp(std::nearbyint(values[i] / scale), -8.0, 7.0));
+      error += (values[i] - q[i] * scale) * (values[i] - q[i] * scale);
+    }
+    double least = error;
+    for (double steps = 4; steps < 16; steps += 0.01) {
+      for (const double sign : {1.0, -1.0}) {
+        least = std::min(least, squared_error(values, sign * largest / steps));
+      }
+    }
+    const double unit = largest * largest;
+    ours += error / unit;
+    best += least / unit;
+    simple += squared_error(values, largest / -8) / unit;
+  }
+  EXPECT_LE(ours, 1.03 * best);
+  EXPECT_LE(ours, 0.92 * simple);
+}
+
+TEST(Int4Group, OddValues) {
+  std::array<std::int8_t, 32> q;
+  const auto quantize = [&](std::vector<float> values) {
+    q.fill(77);
+    return bf16_to_f32(
+        quantize_int4_group(values.data(), static_cast<std::uint32_t>(values.size()), q.data()));
+  };
+  EXPECT_EQ(quantize({0.0F, -0.0F}), 0.0F);
+  EXPECT_EQ(q[1], 0);
+  EXPECT_EQ(q[2], 77);  // nothing beyond count
+  for (const float bad : {kNaN, kInfinity, -kInfinity}) {
+    EXPECT_TRUE(std::isnan(quantize({1.0F, bad})));
+    EXPECT_EQ(q[0], 0);
+    EXPECT_EQ(q[1], 0);
+  }
+  // All sixteen steps, with a scale of either sign.
+  for (const float sign : {1.0F, -1.0F}) {
+    std::vector<float> steps;
+    for (int step = -8; step <= 7; ++step) steps.push_back(sign * 0.25F * static_cast<float>(step));
+    EXPECT_EQ(quantize(steps), sign * 0.25F);
+    for (int step = -8; step <= 7; ++step) EXPECT_EQ(q[static_cast<std::size_t>(step + 8)], step);
+  }
+  const float largest = std::numeric_limits<float>::max();
+  const float scale = quantize({largest, -largest});
+  EXPECT_TRUE(std::isfinite(scale));
+  EXPECT_NEAR(q[0] * double{scale}, largest, 0.1 * double{largest});
+  EXPECT_NEAR(q[1] * double{scale}, -largest, 0.1 * double{largest});
+  // Too small for a scale in bf16.
+  EXPECT_EQ(quantize({std::numeric_limits<float>::denorm_min(), 0.0F}), 0.0F);
   EXPECT_EQ(q[0], 0);
 }
 

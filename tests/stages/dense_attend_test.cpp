@@ -209,13 +209,14 @@ std::string format_name(const ::testing::TestParamInfo<kernels::WeightFormat>& i
 }
 INSTANTIATE_TEST_SUITE_P(Formats, DenseInvariance,
                          ::testing::Values(kernels::WeightFormat::f32, kernels::WeightFormat::bf16,
-                                           kernels::WeightFormat::int8_g64),
+                                           kernels::WeightFormat::int8_g64, kernels::WeightFormat::int4_g32),
                          format_name);
 
 // Work large enough to be cut into many tiles, also between the heads of a row, run in shuffled orders;
 // against waves of one row, where there is little to cut.
 TEST(DenseAttend, TilesInAnyOrderGiveTheSame) {
-  for (const auto format : {kernels::WeightFormat::f32, kernels::WeightFormat::int8_g64}) {
+  for (const auto format :
+       {kernels::WeightFormat::f32, kernels::WeightFormat::int8_g64, kernels::WeightFormat::int4_g32}) {
     ModelSpec spec = small_spec({false, true});
     spec.hidden_size = 320;
     spec.vocab_size = 1501;
@@ -234,19 +235,23 @@ TEST(DenseAttend, TilesInAnyOrderGiveTheSame) {
   }
 }
 
-// int8 weights and activations stay near the same model in double precision.
-TEST(DenseAttend, Int8StaysNear) {
-  ModelSpec spec = small_spec({false, true});
-  spec.weight_dtype = kernels::WeightFormat::int8_g64;
-  const DenseModel model(spec, 21);
-  DenseJob job(model, 64, 16, 1, 16);
-  KeptTrace trace;
-  job.services.trace = &trace;
-  const auto tokens = random_tokens(30, 61, 4);
-  run_dense_pipeline(job.services, {request(0, Task::score, tokens)});
-  const ReferenceResult expected = reference_forward(model, tokens);
-  for (std::uint32_t t = 0; t < tokens.size(); ++t) {
-    expect_close(trace.rows[0]["logits.0"][t], expected.logits[t], 0.05, "logits");
+// With integer weights only the rounding of activations is left, against the stored weights in double
+// precision.
+TEST(DenseAttend, IntegerWeightsStayNear) {
+  for (const auto format : {kernels::WeightFormat::int8_g64, kernels::WeightFormat::int4_g32}) {
+    ModelSpec spec = small_spec({false, true});
+    spec.weight_dtype = format;
+    const DenseModel model(spec, 21);
+    DenseJob job(model, 64, 16, 1, 16);
+    KeptTrace trace;
+    job.services.trace = &trace;
+    const auto tokens = random_tokens(30, 61, 4);
+    run_dense_pipeline(job.services, {request(0, Task::score, tokens)});
+    const ReferenceResult expected = reference_forward(model, tokens);
+    for (std::uint32_t t = 0; t < tokens.size(); ++t) {
+      expect_close(trace.rows[0]["logits.0"][t], expected.logits[t], 0.05,
+                   std::string(kernels::weight_format_name(format)) + " logits");
+    }
   }
 }
 

@@ -26,7 +26,8 @@ TEST(DenseRowTiles, CutsChangeNoBit) {
     std::vector<float> x(std::size_t{kRows} * inputs), weights(std::size_t{outputs} * inputs);
     for (float& value : x) value = normal(random);
     for (float& value : weights) value = normal(random);
-    for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64}) {
+    for (const WeightFormat format :
+         {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64, WeightFormat::int4_g32}) {
       const auto shape = kernels::packed_shape(format, outputs, inputs);
       std::vector<std::byte> packed(shape.bytes), quantized(kernels::quantized_rows_bytes(kRows, inputs));
       for (std::uint32_t panel = 0; panel < shape.panels; ++panel) {

@@ -88,18 +88,18 @@ struct Step {
   std::uint32_t slot = 0;  // index in the pool of steps
   std::uint32_t rows = 0;
   std::uint32_t wave_count = 0;
-  std::uint32_t waves_sampled = 0;          // sample, block_out
-  bool followed = false;                    // another step through all layers will come after this one (admit)
-  Wave* waves = nullptr;                    // [wave_count]
-  Sequence** sequences = nullptr;           // [rows]
-  std::int32_t* tokens = nullptr;           // [rows]
-  std::uint32_t* positions = nullptr;       // [rows]
-  std::uint8_t* flags = nullptr;            // [rows] RowFlags
-  Status* row_status = nullptr;             // [rows] not ok: the row's sequence fails
-  float* residual = nullptr;                // [rows, hidden]
-  float* normed = nullptr;                  // [rows, hidden] input of the MoE block after its norm; after
-                                            // combine, what the block has added to the residual
-  kernels::QuantizedRows normed_quantized;  // the same for int8 weights (values null otherwise)
+  std::uint32_t waves_sampled = 0;     // sample, block_out
+  bool followed = false;               // another step through all layers will come after this one (admit)
+  Wave* waves = nullptr;               // [wave_count]
+  Sequence** sequences = nullptr;      // [rows]
+  std::int32_t* tokens = nullptr;      // [rows]
+  std::uint32_t* positions = nullptr;  // [rows]
+  std::uint8_t* flags = nullptr;       // [rows] RowFlags
+  Status* row_status = nullptr;        // [rows] not ok: the row's sequence fails
+  float* residual = nullptr;           // [rows, hidden]
+  float* normed = nullptr;             // [rows, hidden] input of the MoE block after its norm; after
+                                       // combine, what the block has added to the residual
+  kernels::QuantizedRows normed_quantized;  // the same for integer weights (values null otherwise)
   float* router_logits = nullptr;           // [rows, num_experts]
   std::uint32_t* picks = nullptr;           // [rows, k] ascending expert id
   float* pick_weights = nullptr;            // [rows, k]
@@ -119,8 +119,8 @@ struct HintTarget {
 
 // Most MoE layers that a hint looks ahead.
 inline constexpr std::uint32_t kMaximumHintDepth = 3;
-// Those that a sweep looks ahead at least: to name the experts that steps use to touch costs nothing, and a drive
-// that has read all of one layer goes on with the next.
+// Those that a sweep looks ahead at least: to name the experts that steps use to touch costs nothing, and a
+// drive that has read all of one layer goes on with the next.
 inline constexpr std::uint32_t kSweepDepth = 2;
 
 // What a wave brings to a MoE layer, for guesses about later ones. Pooled; travels route -> predict -> fetch
