@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "io/checkpoint/problem_list.hpp"
+#include "io/checkpoint/weights_option.hpp"
 #include "io/container/dense_layout.hpp"
 
 namespace colibri {
@@ -40,9 +41,7 @@ SlotName split_slot(std::string_view slot) {
 
 // The format of a matrix: what was asked for, or what keeps all bits.
 WeightFormat chosen_format(const std::string& weights, bool stored_as_bf16) {
-  if (weights == "int8") return WeightFormat::int8_g64;
-  if (weights == "bf16") return WeightFormat::bf16;
-  if (weights == "f32") return WeightFormat::f32;
+  if (const auto asked = weights_option_format(weights)) return *asked;
   return stored_as_bf16 ? WeightFormat::bf16 : WeightFormat::f32;
 }
 

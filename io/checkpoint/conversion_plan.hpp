@@ -24,7 +24,7 @@ struct ConversionPlan {
   std::vector<ExpertSource> experts;  // in (layer, expert) order
 };
 
-// `weights` is auto, f32, bf16 or int8. Names every missing, extra or misshapen tensor in one sentence.
+// `weights` is auto, f32, bf16, int8 or int4. Names every missing, extra or misshapen tensor in one sentence.
 Result<ConversionPlan> plan_conversion(const ParsedConfig& config, const CheckpointFolder& checkpoint,
                                        const std::string& weights, std::uint32_t chunk_bytes);
 

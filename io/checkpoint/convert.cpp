@@ -2,12 +2,12 @@
 #include "io/checkpoint/convert.hpp"
 
 #include <algorithm>
-#include <array>
 #include <new>
 
 #include "io/checkpoint/checkpoint_folder.hpp"
 #include "io/checkpoint/conversion_plan.hpp"
 #include "io/checkpoint/model_config.hpp"
+#include "io/checkpoint/weights_option.hpp"
 #include "io/container/container_files.hpp"
 #include "io/container/container_writer.hpp"
 
@@ -17,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
-constexpr std::array<std::string_view, 4> kWeights = {"auto", "f32", "bf16", "int8"};
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -26,9 +25,8 @@ bool is_there(const fs::path& path) {
 }
 
 Status check_request(const fs::path& checkpoint, const fs::path& output, const ConvertOptions& options) {
-  if (std::find(kWeights.begin(), kWeights.end(), options.weights) == kWeights.end()) {
-    return {ErrorCode::invalid_input,
-            "unknown weights: \"" + options.weights + "\"; allowed are auto, f32, bf16, int8"};
+  if (options.weights != kWeightsAsStored && !weights_option_format(options.weights)) {
+    return unknown_weights(options.weights, true);
   }
   if (options.chunk_bytes < kPageBytes || options.chunk_bytes % kPageBytes != 0 ||
       options.chunk_bytes > kMaxChunkSize) {

@@ -18,7 +18,7 @@
 namespace colibri {
 
 struct ConvertOptions {
-  std::string weights = "auto";            // auto, f32, bf16, int8
+  std::string weights = "auto";            // auto, f32, bf16, int8, int4
   std::uint32_t chunk_bytes = 128 * 1024;  // multiple of 4096, at least 4096
   bool force = false;                      // replace what lies in the output folder
   // Directories, one a drive, that share the expert records: those of expert e go to number e % size. The

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/checkpoint/model_config.hpp"
+#include "io/checkpoint/weights_option.hpp"
 #include "io/container/container_writer.hpp"
 #include "io/container/dense_layout.hpp"
 #include "io/text/nearest_name.hpp"
@@ -91,7 +92,7 @@ Result<ModelSpec> make_spec(const ShapeRow& row, const SyntheticModelOptions& op
   ModelSpec spec = std::move(parsed.spec);
   spec.weights_option = options.weights;
   spec.expert_chunk_size = ConvertOptions{}.chunk_bytes;
-  kernels::parse_weight_format(options.weights == "int8" ? "int8_g64" : options.weights, spec.weight_dtype);
+  spec.weight_dtype = *weights_option_format(options.weights);  // checked before
   spec.embedding_dtype = spec.weight_dtype == kernels::WeightFormat::f32 ? kernels::WeightFormat::f32
                                                                          : kernels::WeightFormat::bf16;
   if (row.shape.name == "deepseek-v3") {
@@ -251,10 +252,7 @@ Status check_options(const SyntheticModelOptions& options) {
   if (!(options.skew >= 0 && options.skew <= kMaximumSkew)) {
     return {ErrorCode::invalid_input, "skew is out of range; expected a number from 0 to 4"};
   }
-  if (options.weights != "f32" && options.weights != "bf16" && options.weights != "int8") {
-    return {ErrorCode::invalid_input,
-            "unknown weights: \"" + options.weights + "\"; allowed are f32, bf16, int8"};
-  }
+  if (!weights_option_format(options.weights)) return unknown_weights(options.weights, false);
   return {};
 }
 

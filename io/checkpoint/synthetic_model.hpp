@@ -23,7 +23,7 @@ std::span<const SyntheticShape> synthetic_shapes() noexcept;
 struct SyntheticModelOptions {
   std::string shape;
   std::uint32_t layers = 0;      // 0: as many as the model of this shape has
-  std::string weights = "int8";  // f32, bf16, int8
+  std::string weights = "int8";  // f32, bf16, int8, int4
   // How uneven experts are used: router rows of the expert with rank r of its layer are scaled by
   // (1 + r)^-skew, so that lower ranks win more often. 0: evenly. At most 4.
   double skew = 0;

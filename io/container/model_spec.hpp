@@ -72,7 +72,7 @@ struct ModelSpec {
   float rms_norm_eps = 1e-6F;
   kernels::WeightFormat weight_dtype = kernels::WeightFormat::bf16;     // experts and dense matrices
   kernels::WeightFormat embedding_dtype = kernels::WeightFormat::bf16;  // stored precision
-  std::string weights_option;  // what convert was asked for: auto, f32, bf16, int8
+  std::string weights_option;  // what convert was asked for: auto, f32, bf16, int8, int4
   std::uint32_t expert_chunk_size = 128 * 1024;
   bool tied_head = false;  // no head.weight tensor: the embedding is the head
   AttentionSpec attention;

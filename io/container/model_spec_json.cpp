@@ -35,7 +35,8 @@ constexpr Named<kernels::RouterRenormalise> kRenormaliseNames[] = {
     {kernels::RouterRenormalise::with_epsilon, "with_epsilon"}};
 constexpr Named<kernels::WeightFormat> kFormatNames[] = {{kernels::WeightFormat::f32, "f32"},
                                                          {kernels::WeightFormat::bf16, "bf16"},
-                                                         {kernels::WeightFormat::int8_g64, "int8_g64"}};
+                                                         {kernels::WeightFormat::int8_g64, "int8_g64"},
+                                                         {kernels::WeightFormat::int4_g32, "int4_g32"}};
 
 template <class Enum>
 std::string name_of(std::type_identity_t<Names<Enum>> names, Enum value) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/checkpoint/weights_option.hpp"
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
@@ -95,6 +96,7 @@ void add_convert(CLI::App& app, VerbContext& context) {
       "Examples:\n"
       "  colibri convert ~/models/Qwen3-30B-A3B model\n"
       "  colibri convert ~/models/Mixtral-8x7B model --weights int8 --chunk 256KiB\n"
+      "  colibri convert ~/models/Qwen3-30B-A3B model --weights int4\n"
       "  colibri convert ~/models/Qwen3-30B-A3B model --stripe /drive0/experts,/drive1/experts");
   auto arguments = std::make_shared<ConvertArguments>();
   verb->add_option("CHECKPOINT_DIR", arguments->checkpoint, "Folder with config.json and safetensors files")
@@ -102,9 +104,11 @@ void add_convert(CLI::App& app, VerbContext& context) {
   verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")
       ->required()
       ->check(CLI::Validator(check_not_empty, "DIR"));
-  verb->add_option("--weights", arguments->weights,
-                   "Stored precision: auto keeps bf16 as bf16 and anything else as f32")
-      ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
+  verb->add_option(
+          "--weights", arguments->weights,
+          "Stored precision: auto keeps bf16 as bf16 and anything else as f32; int8 takes 8.5 and int4\n"
+          "4.5 bits a weight")
+      ->check(CLI::IsMember(weights_choices(true)))
       ->capture_default_str();
   verb->add_option("--chunk", arguments->chunk, "Unit of checksums in an expert record, a multiple of 4KiB")
       ->check(CLI::Validator(check_chunk, "SIZE"))

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "io/checkpoint/synthetic_model.hpp"
+#include "io/checkpoint/weights_option.hpp"
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
@@ -69,7 +70,7 @@ void add_synth(CLI::App& app, VerbContext& context) {
   verb->add_option("--layers", options.layers, "Number of layers; the shape's own when left out")
       ->check(CLI::Range(1, 1024));
   verb->add_option("--weights", options.weights, "Stored precision")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->check(CLI::IsMember(weights_choices(false)))
       ->capture_default_str();
   verb->add_option("--skew", options.skew, "How unevenly experts are used: 0 evenly, 1 very unevenly")
       ->check(CLI::Range(0.0, 4.0))

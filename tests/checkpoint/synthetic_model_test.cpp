@@ -48,6 +48,18 @@ TEST(SyntheticModel, FewLayersKeepOneWithExperts) {
   }
 }
 
+TEST(SyntheticModel, WeightsDecideTheSizeOfARecord) {
+  // OLMoE: three matrices of 2048 by 1024.
+  for (const auto& [weights, bits] : {std::pair{"bf16", 16.0}, {"int8", 8.5}, {"int4", 4.5}}) {
+    const auto spec = synthetic_model_spec({.shape = "olmoe-1b-7b", .layers = 1, .weights = weights});
+    ASSERT_TRUE(spec.is_ok()) << spec.status().to_string();
+    EXPECT_EQ(spec->weights_option, weights);
+    const auto layout = expert_layout(spec->weight_dtype, spec->hidden_size, spec->intermediate_size);
+    ASSERT_TRUE(layout.is_ok());
+    EXPECT_EQ(static_cast<double>(layout->payload_bytes), 3.0 * 2048 * 1024 * bits / 8);
+  }
+}
+
 TEST(SyntheticModel, WrongOptionsAreNamed) {
   auto text = [](SyntheticModelOptions options) {
     return synthetic_model_spec(options).status().to_string();
@@ -56,7 +68,7 @@ TEST(SyntheticModel, WrongOptionsAreNamed) {
             std::string::npos);
   EXPECT_NE(text({.shape = "olmoe-1b-7b", .layers = 5000}).find("too many layers: 5000; at most 1024"),
             std::string::npos);
-  EXPECT_NE(text({.shape = "olmoe-1b-7b", .weights = "int3"}).find("allowed are f32, bf16, int8"),
+  EXPECT_NE(text({.shape = "olmoe-1b-7b", .weights = "int3"}).find("allowed are f32, bf16, int8, int4"),
             std::string::npos);
   EXPECT_NE(text({.shape = "olmoe-1b-7b", .skew = -1}).find("from 0 to 4"), std::string::npos);
 }

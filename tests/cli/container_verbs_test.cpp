@@ -88,6 +88,21 @@ TEST_F(ContainerVerbs, InspectsAsJson) {
   EXPECT_EQ(number(*json, "dense_bytes_per_token"), number(*json, "dense_bytes"));
 }
 
+TEST_F(ContainerVerbs, Int4TakesFourAndAHalfBitsAWeight) {
+  ASSERT_EQ(convert(kDemo, {"--weights", "int4"}).status, 0);
+  EXPECT_EQ(run_colibri({"verify", model_}).status, 0);
+  const Result<JsonValue> json = parse_json(run_colibri({"inspect", model_, "--json"}).out);
+  ASSERT_TRUE(json.is_ok()) << json.status().to_string();
+  const Result<JsonValue> config = parse_json(read_file(kDemo + "/config.json"));
+  ASSERT_TRUE(config.is_ok());
+  const std::uint64_t weights = 3 * number(*config, "hidden_size") * number(*config, "moe_intermediate_size");
+  const std::uint64_t bytes = weights * 9 / 16;
+  EXPECT_EQ(number(*json, "expert_record_bytes"), (bytes + 4095) / 4096 * 4096);
+  const RunResult text = run_colibri({"inspect", model_});
+  EXPECT_TRUE(contains(text.out, "int4_g32 (asked for: int4)")) << text.out;
+  EXPECT_EQ(run_colibri({"plan", model_}).status, 0);
+}
+
 TEST_F(ContainerVerbs, CountsOneRowOfAnEmbeddingThatIsNoHead) {
   ASSERT_EQ(convert(kGolden + "qwen3_moe", {"--weights", "bf16"}).status, 0);
   const RunResult result = run_colibri({"inspect", model_, "--json"});

@@ -126,7 +126,7 @@ const std::vector<UsageCase> kRight = {
     {"version_verbose", {"version", "--verbose"}, 0, {"kernels: ", "(chosen)", "scalar", "compiler: "}, {}},
     {"help_flag", {"--help"}, 0, {"convert", "tokenize", "Examples:"}, {}},
     {"help", {"help"}, 0, {"convert", "tokenize", "Examples:"}, {}},
-    {"help_convert", {"help", "convert"}, 0, {"colibri convert", "--weights", "int8", "Examples:"}, {}},
+    {"help_convert", {"help", "convert"}, 0, {"colibri convert", "--weights", "int8", "int4", "Examples:"}, {}},
     {"convert_help", {"convert", "--help"}, 0, {"--chunk", "--force", "Examples:"}, {}},
     {"inspect_help", {"inspect", "--help"}, 0, {"--json", "Examples:"}, {}},
     {"verify_help", {"verify", "--help"}, 0, {"DIR", "Examples:"}, {}},

@@ -125,7 +125,16 @@ void expect_fits(const json& schema, const json& value, const std::string& path)
 TEST(ModelSpec, FitsTheShippedSchema) {
   const json schema =
       json::parse(test::read_file(std::string(COLIBRI_TEST_DATA) + "/../configs/model_spec.schema.json"));
-  expect_fits(schema, json::parse(model_spec_to_json(full_spec())), "$");
+  ModelSpec int4 = full_spec();
+  int4.weight_dtype = kernels::WeightFormat::int4_g32;
+  int4.weights_option = "int4";
+  for (const ModelSpec& spec : {full_spec(), int4}) {
+    const std::string text = model_spec_to_json(spec);
+    expect_fits(schema, json::parse(text), "$");
+    const auto read = model_spec_from_json(text);
+    ASSERT_TRUE(read) << read.status().to_string();
+    EXPECT_EQ(read->weight_dtype, spec.weight_dtype);
+  }
   // Each required key is required by the reader too.
   const json document = json::parse(model_spec_to_json(full_spec()));
   for (const json& key : schema["required"]) {
@@ -180,6 +189,7 @@ TEST(ModelSpec, RefusesDamagedJson) {
       {"/expert_chunk_size", 4097, "4096"},
       {"/expert_chunk_size", 0, "expert_chunk_size"},
       {"/embedding_dtype", "int8_g64", "embedding_dtype"},
+      {"/embedding_dtype", "int4_g32", "embedding_dtype"},
       {"/weight_dtype", "int3", "int8_g64"},
       {"/rms_norm_eps", 2.0, "rms_norm_eps"},
   };
@@ -229,7 +239,12 @@ TEST(ExpertLayout, PlacesThreeMatrices) {
   ASSERT_TRUE(int8);
   EXPECT_EQ(int8->payload_bytes, 2u * 3 * 2 * 1088 + 5 * 1088);
   EXPECT_EQ(int8->record_bytes % 4096, 0u);
-  for (const std::uint64_t offset : {int8->up_offset, int8->down_offset}) EXPECT_EQ(offset % 64, 0u);
+  // int4: 576 bytes for them.
+  const auto int4 = expert_layout(kernels::WeightFormat::int4_g32, 80, 48);
+  ASSERT_TRUE(int4);
+  EXPECT_EQ(int4->payload_bytes, 2u * 3 * 2 * 576 + 5 * 576);
+  for (const std::uint64_t offset : {int8->up_offset, int8->down_offset, int4->up_offset, int4->down_offset})
+    EXPECT_EQ(offset % 64, 0u);
   EXPECT_FALSE(expert_layout(kernels::WeightFormat::f32, 0, 48));
   EXPECT_FALSE(expert_layout(kernels::WeightFormat::f32, 80, 1U << 31));
 }

@@ -85,7 +85,7 @@ TEST_P(Block, ComputesWhatTheGoldenSays) {
 }
 
 TEST_P(Block, EqualsTheWholePipelineToTheBit) {
-  for (const char* weights : {"auto", "int8"}) {
+  for (const char* weights : {"auto", "int8", "int4"}) {
     const auto container = golden_container(GetParam(), "config.json", weights);
     const auto whole = open_engine(container, Settings{{"memory.experts", "50%"}});
     const auto block = open_block(container, {{"memory.experts", "50%"}, {"steps.wave_rows", "5"}});

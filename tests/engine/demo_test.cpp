@@ -154,20 +154,22 @@ TEST(Demo, Embeddings) {
   }
 }
 
-TEST(Demo, Int8PerplexityIsWithinHalfAPercent) {
+// Weights and activations rounded, by how much the perplexity may grow.
+TEST(Demo, PerplexityOfIntegerWeights) {
   const auto reference = demo_engine("auto");
-  const auto quantised = demo_engine("int8");
   ASSERT_NE(reference, nullptr);
-  ASSERT_NE(quantised, nullptr);
   const auto [sums, scored] = score_documents(*reference);
-  const auto [int8_sums, int8_scored] = score_documents(*quantised);
-  EXPECT_EQ(scored, int8_scored);
   const double bf16 = perplexity(sums, scored);
-  const double int8 = perplexity(int8_sums, int8_scored);
-  RecordProperty("perplexity_bf16", std::to_string(bf16));
-  RecordProperty("perplexity_int8", std::to_string(int8));
-  std::printf("perplexity: bf16 %.4f, int8 %.4f (%+.3f %%)\n", bf16, int8, 100 * (int8 / bf16 - 1));
-  EXPECT_LE(int8, bf16 * 1.005);
+  for (const auto& [weights, most] : {std::pair{"int8", 1.003}, {"int4", 1.015}}) {
+    const auto quantised = demo_engine(weights);
+    ASSERT_NE(quantised, nullptr);
+    const auto [integer_sums, integer_scored] = score_documents(*quantised);
+    EXPECT_EQ(integer_scored, scored);
+    const double found = perplexity(integer_sums, integer_scored);
+    RecordProperty(std::string("perplexity_") + weights, std::to_string(found));
+    std::printf("perplexity: bf16 %.4f, %s %.4f (%+.3f %%)\n", bf16, weights, found, 100 * (found / bf16 - 1));
+    EXPECT_LE(found, bf16 * most) << weights;
+  }
 }
 
 }  // namespace

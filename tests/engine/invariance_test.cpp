@@ -109,11 +109,10 @@ std::vector<Answer> answers(Engine& engine, std::vector<Request> requests, RunRe
   return all;
 }
 
-// Every golden, with fewer settings: what differs between families must not break the promise either.
-class InvarianceOfModels : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(InvarianceOfModels, AnswersAreEqualToTheBit) {
-  const auto container = golden_container(GetParam(), "config.json", "auto");
+// A few settings for one model in one precision.
+void expect_invariance(const std::string& model, const std::string& weights) {
+  SCOPED_TRACE(model + " " + weights);
+  const auto container = golden_container(model, "config.json", weights);
   std::vector<Answer> expected;
   for (const char* experts : {"100%", "50%", "25%", "min"}) {
     for (const Settings& more : {Settings{{"threads", "1"}, {"steps.wave_rows", "64"}},
@@ -124,7 +123,7 @@ TEST_P(InvarianceOfModels, AnswersAreEqualToTheBit) {
       const auto engine = open_engine(container, settings);
       ASSERT_NE(engine, nullptr);
       RunReport report;
-      const std::vector<Answer> found = answers(*engine, mixed_requests(GetParam()), &report);
+      const std::vector<Answer> found = answers(*engine, mixed_requests(model), &report);
       if (expected.empty()) expected = found;
       EXPECT_EQ(found, expected) << experts;
       EXPECT_EQ(report.bytes_read, report.distinct_bytes) << experts;
@@ -132,10 +131,19 @@ TEST_P(InvarianceOfModels, AnswersAreEqualToTheBit) {
   }
 }
 
+// What differs between families must not break the promise either.
+class InvarianceOfModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(InvarianceOfModels, AnswersAreEqualToTheBit) { expect_invariance(GetParam(), "auto"); }
+
 INSTANTIATE_TEST_SUITE_P(Goldens, InvarianceOfModels, ::testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
 constexpr const char* kModel = "qwen2_moe";  // shared expert, a dense layer, biases
+
+TEST(InvarianceOfPrecisions, AnswersAreEqualToTheBit) {
+  for (const char* weights : {"int8", "int4"}) expect_invariance(kModel, weights);
+}
 
 class Invariance : public ::testing::TestWithParam<Case> {
  protected:
@@ -238,7 +246,7 @@ TEST(InvarianceOfTasks, ScoreEqualsGenerate) {
 
 // All instruction sets follow one order of accumulation, so even they agree.
 TEST(InvarianceOfKernels, AllInstructionSets) {
-  for (const char* weights : {"auto", "int8"}) {
+  for (const char* weights : {"auto", "int8", "int4"}) {
     const auto container = golden_container(kModel, "config.json", weights);
     std::vector<Answer> expected;
     for (const kernels::KernelTable* table : kernels::all_kernel_tables()) {

@@ -247,10 +247,10 @@ class Block {
 
 // f32 arithmetic on sums of 64 to 100 terms, and the residual added and taken away again: of the largest value.
 constexpr double kExact = 2e-5;
-// Activations of int8 models are rounded to 8 bits in groups of 64. A group's largest value is about 2.5 times its
+// Compared with the stored weights. Activations of models with integer weights are rounded to 8 bits in groups of 64. A group's largest value is about 2.5 times its
 // root mean square before the experts and 6 times after silu(gate) * up, so the errors are 2.5 / 127 / sqrt(12) =
 // 0.6 % and 1.4 %, together under 2 % of the output's root mean square.
-constexpr double kInt8 = 3e-2;
+constexpr double kRounded = 3e-2;
 
 // Runs a block and compares all of it with double precision.
 void check_block(MoeJob& job, std::uint32_t layer, const BlockOptions& options) {
@@ -308,8 +308,8 @@ void check_block(MoeJob& job, std::uint32_t layer, const BlockOptions& options) 
       squares_wrong += (sum[h] - found) * (sum[h] - found);
     }
   }
-  if (spec.weight_dtype == kernels::WeightFormat::int8_g64) {
-    EXPECT_LT(std::sqrt(squares_wrong), kInt8 * std::sqrt(squares_expected));
+  if (kernels::has_integer_weights(spec.weight_dtype)) {
+    EXPECT_LT(std::sqrt(squares_wrong), kRounded * std::sqrt(squares_expected));
   } else {
     EXPECT_LT(worst, kExact * largest);
   }
@@ -326,7 +326,7 @@ MoeJobOptions all_slots(std::uint32_t max_rows, std::uint32_t wave_rows) {
 
 TEST(MoeBlock, EveryModelInDoublePrecision) {
   for (const std::string& model : golden_names()) {
-    for (const char* weights : {"auto", "int8"}) {
+    for (const char* weights : {"auto", "int8", "int4"}) {
       SCOPED_TRACE(model + " " + weights);
       MoeJob job(golden_container(model, "config.json", weights), all_slots(16, 4));
       for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -337,14 +337,14 @@ TEST(MoeBlock, EveryModelInDoublePrecision) {
 }
 
 TEST(MoeBlock, AnExpertWithMoreRowsThanABatchIsSplit) {
-  for (const char* weights : {"auto", "int8"}) {
+  for (const char* weights : {"auto", "int8", "int4"}) {
     MoeJob job(golden_container("qwen2_moe", "config.json", weights), all_slots(1200, 64));
     check_block(job, 0, {.rows = 1200, .seed = 3, .alike = true});
   }
 }
 
 TEST(MoeBlock, ASharedExpertWithoutAGate) {
-  for (const char* weights : {"auto", "int8"}) {
+  for (const char* weights : {"auto", "int8", "int4"}) {
     MoeJob job(golden_container("qwen2_moe", "config.json", weights), all_slots(16, 4));
     ASSERT_NE(job.dense.layers[0].shared_gate, nullptr);
     job.dense.layers[0].shared_gate = nullptr;
