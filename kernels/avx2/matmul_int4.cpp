@@ -22,6 +22,7 @@ struct Int4Tile {
   static constexpr int kRows = 4;
   static constexpr int kAccumulators = 4;
   static constexpr int kMaxPanels = 1;
+  static constexpr int kSingleRowPanels = kMaxPanels;
 
   template <int kTileRows, int kPanels>
   static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
@@ -80,7 +81,8 @@ struct Int4Tile {
     Outputs pairs[kTileRows];  // sums of pairs of products, 16 bit
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) pairs[r] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-#pragma GCC unroll 4
+      // Not unrolled to the end: GCC would make all products first and keep them in memory.
+#pragma GCC unroll 2
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       const __m256i* vectors = reinterpret_cast<const __m256i*>(weights + v * kVectorBytes);
       const Outputs packed = {_mm256_loadu_si256(vectors), _mm256_loadu_si256(vectors + 1)};

@@ -22,6 +22,7 @@ struct Int8Tile {
   static constexpr int kRows = 3;
   static constexpr int kAccumulators = 3;
   static constexpr int kMaxPanels = 1;
+  static constexpr int kSingleRowPanels = kMaxPanels;
 
   // kTileRows rows by one panel, half a panel (eight outputs) at a time: two registers of pairs a row.
   template <int kTileRows, int kPanels>

@@ -15,6 +15,7 @@ struct FloatTile {
   static constexpr int kRows = L::kTileRows;
   static constexpr int kAccumulators = L::kTileAccumulators;
   static constexpr int kMaxPanels = L::kTilePanels;
+  static constexpr int kSingleRowPanels = kMaxPanels;
 
   template <int kTileRows, int kPanels>
   static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,

@@ -35,7 +35,8 @@ template <class L, int kRows, int kPanels>
   }
 }
 
-// Kernel offers kRows (most rows of a tile), kAccumulators (most rows * panels), kMaxPanels, and
+// Kernel offers kRows (most rows of a tile), kAccumulators (most rows * panels), kMaxPanels, kSingleRowPanels
+// (of a tile of one row, which waits for memory rather than for sums), and
 //   template <int kRows, int kPanels> static void tile(args, panel_bytes, row, panel).
 template <class Kernel>
 struct RowTiles {
@@ -63,6 +64,7 @@ struct RowTiles {
  private:
   // The most panels, a power of two, that `rows` rows leave registers for.
   static constexpr int panels_at_once(int rows) {
+    if (rows == 1) return Kernel::kSingleRowPanels;
     int panels = Kernel::kMaxPanels;
     while (panels > 1 && rows * panels > Kernel::kAccumulators) panels /= 2;
     return panels;
