@@ -1,6 +1,7 @@
 // Throughput of the kernels on one core, per variant: matrix products at several row
-// counts, attention, quantisation. `items_per_second` counts operations (a multiply and an
-// add are two), so 250G means 250 GOP/s.
+// counts, one row with weights that no cache holds, attention, quantisation; and what the
+// machine can do at most. `items_per_second` counts operations (a multiply and an add are
+// two), so 250G means 250 GOP/s.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/machine_peaks.hpp"
 #include "kernels/kernel_table.hpp"
 
 namespace colibri::kernels {
@@ -31,12 +33,14 @@ std::vector<float> random_values(std::size_t n) {
   return values;
 }
 
-// W [1024, 2048]
-void matmul(benchmark::State& state, const KernelTable& table, WeightFormat format) {
-  constexpr std::uint32_t kOutputs = 1024;
+constexpr std::uint32_t kExpertOutputs = 1024;
+constexpr std::uint32_t kManyOutputs = 128 * 1024;  // 151 MB in int4
+
+// W [outputs, 2048]
+void matmul(benchmark::State& state, const KernelTable& table, WeightFormat format, std::uint32_t outputs,
+            std::uint32_t rows) {
   constexpr std::uint32_t kInputs = 2048;
-  const std::uint32_t rows = static_cast<std::uint32_t>(state.range(0));
-  const PackedShape shape = packed_shape(format, kOutputs, kInputs);
+  const PackedShape shape = packed_shape(format, outputs, kInputs);
   const Bytes packed = aligned_bytes(shape.bytes);
   const std::vector<float> weights = random_values(std::size_t{kPanelOutputs} * kInputs);
   for (std::uint32_t panel = 0; panel < shape.panels; ++panel) {
@@ -44,23 +48,23 @@ void matmul(benchmark::State& state, const KernelTable& table, WeightFormat form
   }
   const std::vector<float> x = random_values(std::size_t{rows} * kInputs);
   const Bytes quantized = aligned_bytes(quantized_rows_bytes(rows, kInputs));
-  std::vector<float> y(std::size_t{rows} * kOutputs);
+  std::vector<float> y(std::size_t{rows} * outputs);
 
   MatmulArgs args;
-  args.weights = {.format = format, .outputs = kOutputs, .inputs = kInputs, .data = packed.get()};
+  args.weights = {.format = format, .outputs = outputs, .inputs = kInputs, .data = packed.get()};
   args.x = x.data();
   args.x_stride = kInputs;
   args.x_quantized = quantized_rows_at(quantized.get(), rows, kInputs);
   args.rows = rows;
   args.y = y.data();
-  args.y_stride = kOutputs;
+  args.y_stride = outputs;
   args.panel_end = shape.panels;
   table.quantize_rows(x.data(), kInputs, rows, kInputs, args.x_quantized, 0);
   for (auto _ : state) {
     table.matmul[static_cast<int>(format)](args);
     benchmark::ClobberMemory();
   }
-  state.SetItemsProcessed(state.iterations() * 2 * rows * std::int64_t{kOutputs} * kInputs);
+  state.SetItemsProcessed(state.iterations() * 2 * rows * std::int64_t{outputs} * kInputs);
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(shape.bytes));
 }
 
@@ -131,10 +135,15 @@ void register_variant(const KernelTable& table) {
   const std::string name(table.name);
   for (const WeightFormat format :
        {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8_g64, WeightFormat::int4_g32}) {
-    const std::string label = "matmul_" + std::string(weight_format_name(format)) + "/" + name;
+    const std::string matmul_name = "matmul_" + std::string(weight_format_name(format));
     auto* bench = benchmark::RegisterBenchmark(
-        label.c_str(), [&table, format](benchmark::State& state) { matmul(state, table, format); });
+        (matmul_name + "/" + name).c_str(), [&table, format](benchmark::State& state) {
+          matmul(state, table, format, kExpertOutputs, static_cast<std::uint32_t>(state.range(0)));
+        });
     for (const int rows : {1, 2, 4, 8, 16, 64, 256}) bench->Arg(rows);
+    benchmark::RegisterBenchmark(
+        (matmul_name + "_from_memory/" + name).c_str(),
+        [&table, format](benchmark::State& state) { matmul(state, table, format, kManyOutputs, 1); });
   }
   for (const KvFormat format : {KvFormat::f32, KvFormat::bf16}) {
     const std::string label = (format == KvFormat::f32 ? "attention_f32/" : "attention_bf16/") + name;
@@ -153,6 +162,7 @@ void register_variant(const KernelTable& table) {
 }  // namespace colibri::kernels
 
 int main(int argc, char** argv) {
+  colibri::register_machine_peaks();
   for (const colibri::kernels::KernelTable* table : colibri::kernels::all_kernel_tables()) {
     if (table->supported()) colibri::kernels::register_variant(*table);
   }
