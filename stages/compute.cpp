@@ -1,9 +1,9 @@
 // compute: expert-major. All rows of the step that picked an expert go through it in one go.
 //
 // Records arrive while the visit is still being routed; nothing is computed before its last
-// wave has left `route`, since only then an expert's rows are complete. Then the shared
-// expert goes first (reads are under way meanwhile), and the others in order of arrival,
-// which puts residents first. Ready experts are computed in batches: see expert_batch.hpp.
+// wave has left `route`, since only then an expert's rows are complete. Then those go first, in
+// order of arrival, whose slots can be read into afterwards; while none of them is there, the
+// shared expert, then residents. Ready experts are computed in batches: see expert_batch.hpp.
 //
 // Several computes may share out the experts: one hears of the visits in which it has any, and
 // of its own records. A Visit is read from the first message about it to the last result that
@@ -60,7 +60,10 @@ class Compute final : public Stage {
     MemoryCursor memory(context.memory());
     batch_.lay_out(memory, spec_->weight_dtype, batch_rows_, widest_ffn(*spec_));
     visits_.resize(services_->steps.size() * 2);
-    for (ActiveVisit& active : visits_) active.ready.reserve(spec_->num_experts + 1);
+    for (ActiveVisit& active : visits_) {
+      for (ReadyList& list : active.ready) list.experts.reserve(spec_->num_experts + 1);
+    }
+    finished_.reserve(spec_->num_experts + 1);
     experts_ = context.counter("experts_total");
     rows_ = context.counter("rows_total");
     batches_ = context.counter("batches_total");
@@ -75,15 +78,14 @@ class Compute final : public Stage {
       active.visit = &visit;
       active.complete = true;
       active.expected = message.count + (has_shared_ ? 1 : 0);
-      if (has_shared_) {
-        active.ready.insert(active.ready.begin() + static_cast<std::ptrdiff_t>(active.next),
-                            {.expert = spec_->num_experts, .slot = kNoSlot});
-      }
+      if (has_shared_)
+        active.ready[kShared].experts.push_back({.expert = spec_->num_experts, .slot = kNoSlot});
     } else {
       if (const std::unique_ptr<Status> error = message.take_error()) {
         visit.expert_status[message.first] = *error;
       }
-      active.ready.push_back({.expert = message.first, .slot = message.count, .record = message.data});
+      active.ready[message.last ? kKept : kPassing].experts.push_back(
+          {.expert = message.first, .slot = message.count, .record = message.data});
     }
     return has_work() ? Wait::input : Wait::none;
   }
@@ -104,30 +106,42 @@ class Compute final : public Stage {
     const std::byte* record = nullptr;
     std::uint32_t rows_done = 0;
   };
+  struct ReadyList {
+    std::vector<Ready> experts;  // in order of arrival
+    std::size_t next = 0;        // first one not computed
+    bool empty() const noexcept { return next == experts.size(); }
+  };
+  // In the order in which they are computed.
+  enum List : std::uint8_t { kPassing, kShared, kKept, kLists };
   struct ActiveVisit {
     Visit* visit = nullptr;
     std::uint32_t expected = 0;  // results of this stage in the visit; known when it is complete
     bool complete = false;
-    std::vector<Ready> ready;  // in order of arrival
-    std::size_t next = 0;      // first one not computed
+    ReadyList ready[kLists];
     std::uint32_t computed = 0;
+
+    // The list to go on with; null when nothing is ready.
+    ReadyList* first_ready() noexcept {
+      const auto list =
+          std::find_if(std::begin(ready), std::end(ready), [](const ReadyList& l) { return !l.empty(); });
+      return list == std::end(ready) ? nullptr : list;
+    }
+    bool has_work() noexcept { return complete && first_ready() != nullptr; }
   };
 
   ActiveVisit& active_of(const Visit& visit) {
     return visits_[visit.step->slot * 2 + static_cast<std::size_t>(&visit - visit.step->visits)];
   }
 
-  bool has_work() const {
-    return std::any_of(visits_.begin(), visits_.end(), [](const ActiveVisit& active) {
-      return active.complete && active.next < active.ready.size();
-    });
+  bool has_work() {
+    return std::any_of(visits_.begin(), visits_.end(), [](ActiveVisit& active) { return active.has_work(); });
   }
 
   // The oldest complete visit with a ready expert.
   ActiveVisit* oldest() {
     ActiveVisit* best = nullptr;
     for (ActiveVisit& active : visits_) {
-      if (!active.complete || active.next == active.ready.size()) continue;
+      if (!active.has_work()) continue;
       if (best == nullptr || active.visit->serial < best->visit->serial) best = &active;
     }
     return best;
@@ -138,14 +152,15 @@ class Compute final : public Stage {
     if (active == nullptr) return;
     Visit& visit = *active->visit;
     pieces_.clear();
-    const std::size_t first = active->next;
+    finished_.clear();
     std::uint32_t rows_left = batch_rows_;
-    std::size_t at = first;
     bool shared = false;
     // Slots come back at the end of a batch: one that takes long would let the drive wait for them.
     const std::uint64_t enough = kBatchMultiplyAdds * context_->workers();
-    for (std::uint64_t work = 0; at < active->ready.size() && rows_left > 0 && work < enough;) {
-      Ready& ready = active->ready[at];
+    ReadyList* list = active->first_ready();
+    for (std::uint64_t work = 0; list != nullptr && rows_left > 0 && work < enough;
+         list = active->first_ready()) {
+      Ready& ready = list->experts[list->next];
       const std::uint32_t total = rows_of(visit, ready.expert);
       const std::uint32_t rows = std::min(total - ready.rows_done, rows_left);
       const bool readable = ready.record != nullptr || ready.expert == spec_->num_experts;
@@ -154,13 +169,13 @@ class Compute final : public Stage {
       ready.rows_done += rows;
       rows_left -= rows;
       if (ready.rows_done < total) break;
-      ++at;
+      finished_.push_back(ready);
+      ++list->next;
     }
     batch_.run(*context_, *services_->kernels, pieces_);
     if (shared) gate_shared(visit);
     batches_->add(1);
-    for (std::size_t i = first; i < at; ++i) finish(visit, *active, active->ready[i], out);
-    active->next = at;
+    for (const Ready& ready : finished_) finish(visit, *active, ready, out);
     retire(*active);
   }
 
@@ -233,8 +248,10 @@ class Compute final : public Stage {
     if (active.computed < active.expected) return;
     active.visit = nullptr;
     active.complete = false;
-    active.ready.clear();
-    active.next = 0;
+    for (ReadyList& list : active.ready) {
+      list.experts.clear();
+      list.next = 0;
+    }
     active.computed = 0;
   }
 
@@ -246,6 +263,7 @@ class Compute final : public Stage {
   ExpertBatch batch_;
   std::vector<ActiveVisit> visits_;  // [steps, 2]
   std::vector<ExpertPiece> pieces_;
+  std::vector<Ready> finished_;  // by the batch
   Counter *experts_ = nullptr, *rows_ = nullptr, *batches_ = nullptr, *multiply_adds_ = nullptr;
 };
 

@@ -257,6 +257,7 @@ class Fetch final : public Stage {
   void hand_out(const Pending& demand, std::uint32_t index, Emitter& out) {
     out.emit_to(kExperts, out.owner(kExperts, demand.expert),
                 {.type = MessageType::expert,
+                 .last = table_->slot(index).resident,
                  .first = demand.expert,
                  .count = share_.first + index,
                  .object = demand.visit,

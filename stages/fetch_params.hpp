@@ -38,7 +38,9 @@ inline constexpr ParamInfo kFetchParams[] = {
      .unit = "bytes",
      .default_value = "64MiB",
      .minimum = 4096,
-     .help = "bytes being read at a time; also sets how many transit slots are kept free"},
+     .help =
+         "bytes being read at a time; the slots that hold as much, but at least 4 and at most 16, are kept "
+         "free of residents where there are enough"},
     {.name = "read_bytes",
      .type = ParamType::bytes,
      .unit = "bytes",

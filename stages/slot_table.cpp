@@ -4,6 +4,13 @@
 #include <cassert>
 
 namespace colibri {
+namespace {
+
+// Measured in virtual time, over drives, memory and rows of steps. With fewer the drive waits while experts are
+// computed, even when one record keeps it busy; more hide nothing more, and each takes a resident's place.
+constexpr std::uint64_t kFewestTransit = 4, kUsualTransit = 8, kMostTransit = 16;
+
+}  // namespace
 
 SlotTable::SlotTable(const Shape& shape)
     : experts_(shape.experts),
@@ -105,8 +112,9 @@ void SlotTable::free_slot(std::uint32_t index) {
 
 std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, std::uint64_t limit) noexcept {
   if (slots >= records) return 0;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(limit, 1, std::max<std::uint64_t>(slots / 4, 1)));
+  limit = std::clamp<std::uint64_t>(limit, kFewestTransit, kMostTransit);
+  const std::uint64_t wanted = std::clamp<std::uint64_t>(slots / 4, std::min(kUsualTransit, limit), limit);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots / 2, 1, wanted));
 }
 
 }  // namespace colibri

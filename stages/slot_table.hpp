@@ -155,8 +155,8 @@ class SlotTable {
   bool keeps_one_ = true;         // one slot is for demands only
 };
 
-// How many of `slots` are kept free of residents, at most `limit` of them; 0 when each of the records has a
-// slot.
+// How many of `slots` are kept free of residents: `limit`, within bounds that keep reads and arithmetic busy,
+// and half of the slots at most; 0 when each of the records has a slot.
 std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, std::uint64_t limit) noexcept;
 
 }  // namespace colibri

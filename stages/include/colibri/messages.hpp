@@ -148,7 +148,8 @@ struct Outcome {
 struct Message {
   MessageType type = MessageType::host;
   std::uint8_t port = 0;            // input port at the receiver, set on delivery
-  bool last = false;                // demand: the visit's last wave is routed
+  bool last = false;                // demand: the visit's last wave is routed; expert: others should be
+                                    // computed first, for nothing can be read into its slot afterwards
   std::uint32_t first = 0;          // demand: first new expert; expert, expert_done: expert id; slot: slot
   std::uint32_t count = 0;          // demand: number of the receiver's new experts; visit: of its experts;
                                     // expert: slot; slot: the expert that lay in it
