@@ -29,10 +29,12 @@
 #include <vector>
 
 #include "io/read/read_backend.hpp"
+#include "io/read/virtual_device.hpp"
 #include "stages/demand_floor.hpp"
 #include "stages/fetch_counters.hpp"
 #include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
+#include "stages/hint_gate.hpp"
 #include "stages/hint_list.hpp"
 #include "stages/prewarm_list.hpp"
 #include "stages/read_arrivals.hpp"
@@ -84,6 +86,8 @@ class Fetch final : public Stage {
     // A step's demands of one visit may still wait while those of the next come in.
     pending_ = FixedRing<Pending>(services_->steps.size() * 2 * experts_);
     hints_ = HintList(last_key_.size());
+    gate_ = HintGate(share_.slots);
+    named_.assign(share_.slots, 0);
     floor_ = DemandFloor(last_key_.size());
     deadlines_ = ReadDeadlines(share_.slots, patience());
     table_ = std::make_unique<SlotTable>(slot_table_shape(context, owned_));
@@ -187,7 +191,10 @@ class Fetch final : public Stage {
   void demanded(const Message& message, Emitter& out) {
     const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(message.layer);
     const std::uint64_t key = visits_.key_of(message.step_serial, ordinal);
-    if (visits_.begin(message.step_slot, key)) table_->begin_visit(message.step_slot, ordinal, key);
+    if (visits_.begin(message.step_slot, key)) {
+      table_->begin_visit(message.step_slot, ordinal, key);
+      gate_.visit_begins(now());
+    }
     const bool small =
         message.count > 0 && std::uint64_t{2} * message.visit()->step->rows < services_->plan.max_rows;
     const std::uint32_t* experts = message.count > 0 ? message.visit()->experts + message.first : nullptr;
@@ -235,7 +242,11 @@ class Fetch final : public Stage {
       return;
     }
     const SlotTable::Slot& slot = table_->slot(index);
-    if (slot.state == SlotTable::State::reading && slot.leases == 0) backend_->promote(index);
+    if (slot.state == SlotTable::State::reading && slot.leases == 0) {
+      backend_->promote(index);
+      gate_.demanded(index);
+    }
+    if (slot.hinted && slot.visit == demand.key) gate_.settled(named_[index], true);
     table_->lease(index, demand.key, ahead);
     if (slot.state == SlotTable::State::landed) {
       hand_out(demand, index, out);
@@ -269,6 +280,7 @@ class Fetch final : public Stage {
     const SlotTable::Slot slot = table_->slot(index);
     std::vector<Pending>& waiters = waiting_[index];
     const bool was_overdue = deadlines_.completed(index);
+    gate_.ended(index, status.is_ok() && !was_overdue, now());
     watch_->reads_in_flight(deadlines_.in_flight() > 0);
     if (was_overdue) {
       table_->failed(index);
@@ -289,6 +301,12 @@ class Fetch final : public Stage {
       table_->failed(index);
     }
     waiters.clear();
+  }
+
+  // Of the drives' clock.
+  HintGate::Time now() const {
+    if (services_->virtual_device != nullptr) return services_->virtual_device->now();
+    return std::chrono::steady_clock::now().time_since_epoch();
   }
 
   // How long a drive may say nothing. Our own limit on its bandwidth may be what it waits for: a record and
@@ -353,10 +371,15 @@ class Fetch final : public Stage {
   // Hints for visits whose demands have all arrived are worth no more: those not read are forgotten, those in
   // the queue of the backend cancelled, those in slots stay or go by their probability.
   void drop_stale_hints() {
-    hints_.drop([this](std::uint64_t key) { return visits_.over(key); });
+    hints_.drop([this](const Hint& hint) {
+      if (!visits_.over(hint.key)) return false;
+      gate_.settled(hint.probability, demanded_already(hint));
+      return true;
+    });
     for (std::uint32_t index = 0; index < table_->size() && table_->hinted_slots() > 0; ++index) {
       const SlotTable::Slot& slot = table_->slot(index);
       if (!slot.hinted || !visits_.over(slot.visit)) continue;
+      gate_.settled(named_[index], false);
       if (slot.state == SlotTable::State::landed) {
         drop_hint(index);
       } else {
@@ -376,7 +399,7 @@ class Fetch final : public Stage {
     if (context_->boolean("hints")) {
       for (std::uint32_t i = 0; i < batch.target_count; ++i) take_hints(batch, batch.targets[i]);
     } else {
-      hints_.drop([](std::uint64_t) { return true; });  // those taken before, too
+      hints_.drop([](const Hint&) { return true; });  // those taken before, too
     }
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
   }
@@ -414,16 +437,18 @@ class Fetch final : public Stage {
       count_small_step(demand, true);
       read(index, true);
     }
-    while (!hints_.empty()) {
-      const Hint hint = hints_.front();
-      if (table_->find(hint.record) != SlotTable::kNone || demanded_already(hint)) {
-        hints_.pop_front();
-        continue;
-      }
-      // One slot stays free for a demand.
-      if (table_->free_slots() < 2) return;
-      hints_.pop_front();
+    // One slot stays free for a demand.
+    while (table_->free_slots() >= 2) {
+      const float threshold = gate_.threshold(now());
+      const Hint* likely =
+          hints_.first([&](const Hint& hint) { return gate_.probability(hint.probability) >= threshold; });
+      if (likely == nullptr) break;
+      const Hint hint = hints_.take(likely);
+      const bool came = demanded_already(hint);
+      if (came) gate_.settled(hint.probability, true);
+      if (came || table_->find(hint.record) != SlotTable::kNone) continue;
       const std::uint32_t index = table_->begin_read(hint.record, hint.key, true);
+      named_[index] = hint.probability;
       counters_.hint_reads->add(1);
       read(index, false);
     }
@@ -446,6 +471,7 @@ class Fetch final : public Stage {
     request.demand = demand;
     ask_bandwidth();
     deadlines_.submitted(index);
+    gate_.submitted(index, demand, now());
     watch_->reads_in_flight(true);
     if (Status submitted = backend_->submit(request); !submitted) {
       arrivals_->arrived({.tag = index, .status = std::move(submitted)});
@@ -480,7 +506,9 @@ class Fetch final : public Stage {
   std::unique_ptr<ReadWatch> watch_;
   FixedRing<Pending> pending_;  // demands without a slot, oldest first
   std::uint64_t next_order_ = 0;
-  HintList hints_;                             // not yet read
+  HintList hints_;  // not yet read
+  HintGate gate_;
+  std::vector<float> named_;                   // [slots] probability of the hint that the slot was read for
   std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
   ReadDeadlines deadlines_;
   std::uint32_t copies_ = 1;           // of the files that records are read from

@@ -21,9 +21,17 @@ class HintList {
  public:
   explicit HintList(std::size_t records = 0) { hints_.reserve(records); }
 
-  bool empty() const noexcept { return hints_.empty(); }
-  const Hint& front() const noexcept { return hints_.front(); }
-  void pop_front() noexcept { hints_.erase(hints_.begin()); }
+  // The first one that is `worth` it, to be taken out by `take`; null: there is none.
+  template <class Worth>
+  const Hint* first(Worth&& worth) const noexcept {
+    const auto found = std::find_if(hints_.begin(), hints_.end(), worth);
+    return found == hints_.end() ? nullptr : &*found;
+  }
+  Hint take(const Hint* hint) noexcept {
+    const Hint taken = *hint;
+    hints_.erase(hints_.begin() + (hint - hints_.data()));
+    return taken;
+  }
 
   void add(Hint hint) noexcept {
     const auto same = std::find_if(hints_.begin(), hints_.end(), [&](const Hint& h) { return h.record == hint.record; });
@@ -33,10 +41,10 @@ class HintList {
     }
     hints_.insert(std::upper_bound(hints_.begin(), hints_.end(), hint, before), hint);
   }
-  // Forgets the hints whose key `stale` says is over.
+  // Forgets the hints that `stale` says so of.
   template <class Stale>
   void drop(Stale&& stale) noexcept {
-    std::erase_if(hints_, [&](const Hint& hint) { return stale(hint.key); });
+    std::erase_if(hints_, [&](const Hint& hint) { return stale(hint); });
   }
 
  private:

@@ -108,7 +108,7 @@ Registry costed_registry() {
 
 CostedRun run_costed(const std::filesystem::path& container,
                      std::vector<std::pair<std::string, std::string>> settings,
-                     const std::vector<Request>& requests, double rate) {
+                     const std::vector<Request>& requests, double rate, std::uint32_t channels) {
   const Watchdog watchdog("a job in virtual time");
   const Registry registry = costed_registry();
   EngineOptions options;
@@ -118,7 +118,7 @@ CostedRun run_costed(const std::filesystem::path& container,
   EXPECT_TRUE(engine.is_ok()) << engine.status().to_string();
   CostedRun run{.rate = static_cast<std::uint64_t>(rate)};
   const auto device = std::make_shared<VirtualDevice>(std::vector<DeviceLaw>{
-      {.bytes_per_second = run.rate, .latency = std::chrono::microseconds(80), .channels = 4}});
+      {.bytes_per_second = run.rate, .latency = std::chrono::microseconds(80), .channels = channels}});
   StepScheduler scheduler(1, [&] { return device->advance(); });
   // What takes next to nothing has a thread of its own in a real run, or is done between two tiles.
   scheduler.run_first([](std::string_view stage) {
@@ -135,9 +135,9 @@ CostedRun run_costed(const std::filesystem::path& container,
 
 double balanced_rate(const std::filesystem::path& container,
                      std::vector<std::pair<std::string, std::string>> settings,
-                     const std::vector<Request>& requests) {
+                     const std::vector<Request>& requests, std::uint32_t channels) {
   settings.emplace_back("stages.predict.method", "none");
-  const CostedRun fast = run_costed(container, std::move(settings), requests, 1e12);
+  const CostedRun fast = run_costed(container, std::move(settings), requests, 1e12, channels);
   return static_cast<double>(fast.bytes()) / fast.compute_seconds();
 }
 

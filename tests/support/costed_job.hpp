@@ -27,14 +27,15 @@ struct CostedRun {
   double over_limit() const { return seconds() / std::max(disk_seconds(), compute_seconds()); }
 };
 
-// Runs a job with the built-in pipeline; rate: of its drive, bytes a second.
+// Runs a job with the built-in pipeline; rate: of its drive, bytes a second. channels: reads that the drive
+// does at a time, each at an equal share of the rate.
 CostedRun run_costed(const std::filesystem::path& container,
                      std::vector<std::pair<std::string, std::string>> settings,
-                     const std::vector<Request>& requests, double rate);
+                     const std::vector<Request>& requests, double rate, std::uint32_t channels = 4);
 
 // The bandwidth with which reading, without hints, takes as long as computing.
 double balanced_rate(const std::filesystem::path& container,
                      std::vector<std::pair<std::string, std::string>> settings,
-                     const std::vector<Request>& requests);
+                     const std::vector<Request>& requests, std::uint32_t channels = 4);
 
 }  // namespace colibri::testing
