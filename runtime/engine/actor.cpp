@@ -45,24 +45,45 @@ Actor::Actor(std::string name, const StageInfo& info, std::unique_ptr<Stage> sta
       info_(info),
       stage_(std::move(stage)),
       executor_(executor),
+      most_unannounced_ns_(executor.most_unannounced_ns()),
       inputs_(info.inputs.size()),
       next_edge_(info.inputs.size()),
       outputs_(info.outputs.size()),
       completions_(completion_capacity) {}
 
 void Actor::wake(bool foreign) {
-  if (scheduled_.exchange(true, std::memory_order_seq_cst)) return;
-  if (lose_wakes_ && lose_wakes_()) return;
-  executor_.schedule(*this, foreign);
+  if (claim(foreign)) executor_.schedule(*this, foreign);
 }
 
-void Actor::run() {
-  // The executor's own ordering is invisible to a thread sanitizer, so it is stated here: the load and the
-  // exchange order what waking threads did before this run; the turn, what the run before did.
-  static_cast<void>(scheduled_.load(std::memory_order_acquire));
-  scheduled_.exchange(false, std::memory_order_seq_cst);
+// Makes the actor due. True when the caller must now see to it that run is called.
+bool Actor::claim(bool foreign) {
+  // A look first: the line need not travel for each message to an actor that is due. It is enough where the
+  // count of a ring was written before, in one total order with this. (The queue of foreign threads has none:
+  // what they write is ordered by the exchange.)
+  if (!foreign && (state_.load(std::memory_order_seq_cst) & kDue) != 0) return false;
+  // Of an actor that runs, the run itself finds at its end that it is due again.
+  if (state_.fetch_or(kDue, std::memory_order_seq_cst) != 0) return false;
+  return !lose_wakes_ || !lose_wakes_();
+}
+
+Actor* Actor::run() {
+  // From here on it is not due: what is sent from now on is seen by this run or makes it due again. The
+  // exchange orders what waking threads, and the run before, did before this run.
+  std::uint8_t due = kDue;
+  if (!state_.compare_exchange_strong(due, kRunning, std::memory_order_seq_cst)) return nullptr;
   // Woken by a thread of its own before all stages have started: it is woken again when they have.
-  if (phase_ != nullptr && phase_->load(std::memory_order_seq_cst) == RunPhase::starting) return;
+  Actor* next = nullptr;
+  if (phase_ == nullptr || phase_->load(std::memory_order_seq_cst) != RunPhase::starting) next = take_turn();
+  std::uint8_t running = kRunning;
+  if (!state_.compare_exchange_strong(running, 0, std::memory_order_seq_cst)) {
+    state_.store(kDue, std::memory_order_seq_cst);  // nobody has scheduled it
+    executor_.schedule(*this, false);
+  }
+  return next;
+}
+
+// The calls of one run. Returns the actor that is to be run next on this thread, or null.
+Actor* Actor::take_turn() {
   const std::uint32_t turn = turn_.load(std::memory_order_acquire) + 1;
   turn_.store(turn, std::memory_order_relaxed);
   const std::uint64_t begin = now_ns();
@@ -78,14 +99,15 @@ void Actor::run() {
   while (!ended() && !aborted() && calls < calls_per_run && step()) ++calls;
   if (aborted() && !ended()) leave();
   if (ended()) discard_inputs();
-  const bool more = !ended() && calls == calls_per_run;
+  if (!ended() && calls == calls_per_run) wake(false);
+  Actor* const next = announce(true);
   if (hops_timed_) {
     clock_ns_ = now_ns();
     metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(clock_ns_ - begin - outside_hops_ns_, calls));
   }
   accounted_since_ = clock_ns_;
   turn_.store(turn + 1, std::memory_order_release);
-  if (more) wake(false);
+  return next;
 }
 
 // One call into the stage. False when there is nothing to do until the next wake.
@@ -102,8 +124,6 @@ bool Actor::step() {
     call_resume();
     return true;
   }
-  // Ends are read before the last look at the rings: a message before an end is never missed.
-  const bool inputs_ended = this->inputs_ended();
   Message message;
   if (next_message(message)) {
     deliver(message);
@@ -129,7 +149,7 @@ bool Actor::step() {
     finish();
     return false;
   }
-  if (!info_.source && inputs_ended && !end_of_input_called_) {
+  if (!info_.source && !end_of_input_called_ && inputs_ended()) {
     call_end_of_input();
     return true;
   }
@@ -142,9 +162,9 @@ bool Actor::outputs_have_room() {
   for (std::size_t port = 0; port < outputs_.size(); ++port) {
     if (!info_.outputs[port].required) continue;
     for (Edge* edge : outputs_[port].edges) {
-      if (edge->room() >= info_.max_emits) continue;
+      if (edge->has_room(info_.max_emits)) continue;
       edge->wait_for_room();
-      if (edge->room() < info_.max_emits) return false;
+      if (!edge->has_room(info_.max_emits)) return false;
     }
   }
   return true;
@@ -185,6 +205,7 @@ bool Actor::inputs_ended() const {
       if (!edge->empty()) return false;
       if (info_.inputs[port].feedback) continue;
       any = true;
+      // In this order, and after the ring was found empty: a message before an end is never missed.
       if (!edge->ended() || !edge->empty()) return false;
     }
   }
@@ -253,7 +274,12 @@ bool Actor::guarded(std::string_view function, Call&& call) {
 
 std::uint64_t Actor::begin_call() {
   emit_ns_ = 0;
+  // The next call may be as long as the last one.
+  if (!unannounced_.empty() &&
+      clock_ns_ - std::min(call_began_ns_, unannounced_since_ns_) >= most_unannounced_ns_)
+    announce(false);
   if (hops_timed_) clock_ns_ = now_ns();
+  call_began_ns_ = clock_ns_;
   return clock_ns_;
 }
 
@@ -277,6 +303,7 @@ void Actor::after_call(Wait wait, std::uint8_t port) {
 }
 
 void Actor::finish() {
+  announce(false);
   for (const Output& output : outputs_) {
     for (Edge* edge : output.edges) {
       edge->end();
@@ -334,8 +361,37 @@ void Actor::send(Edge& edge, const Message& message) {
                                "); correct max_emits of its StageInfo, or look at Emitter::room");
   }
   if (info_.source) metrics_.items.add(1);  // a source is sent nothing: its items are what it sends
-  edge.consumer->wake(edge.crosses_placements);
+  if (edge.crosses_placements) {
+    edge.consumer->wake(true);
+  } else {
+    if (unannounced_.empty()) unannounced_since_ns_ = sent.sent_ns;
+    if (!std::exchange(edge.unannounced, true)) unannounced_.push_back(&edge);
+    // In a long call: at once what comes first, and what follows closely together.
+    if (sent.sent_ns - std::max(clock_ns_, announced_ns_) >= most_unannounced_ns_) {
+      announce(false);
+      announced_ns_ = sent.sent_ns;
+    }
+  }
   if (hops_timed_) emit_ns_ += now_ns() - sent.sent_ns;
+}
+
+// Wakes those who were sent something. To wake costs more than to send, and what another thread takes over
+// must travel to its processor: so one wake serves all that a few short calls have sent, and with `hand_over`
+// one of those who wait may go on on this thread, which has what was sent at hand. (Actors of other
+// placements are woken at once: they have threads of their own, which had better begin.)
+Actor* Actor::announce(bool hand_over) {
+  Actor* next = nullptr;
+  for (Edge* edge : unannounced_) {
+    edge->unannounced = false;
+    Actor& consumer = *edge->consumer;
+    if (!hand_over || next != nullptr) {
+      consumer.wake(false);
+    } else if (consumer.claim(false)) {
+      next = &consumer;
+    }
+  }
+  unannounced_.clear();
+  return next;
 }
 
 // A message that breaks a promise of the contract: the pipeline aborts.
@@ -386,7 +442,7 @@ std::string Actor::describe() const {
                                            " waits for a device",
                                            " waits for memory"};
   text += kNames[static_cast<std::size_t>(blocked_.load(std::memory_order_relaxed))];
-  return text + (scheduled_.load(std::memory_order_relaxed) ? " is due" : "") + (ended() ? " ended" : "");
+  return text + (due() ? " is due" : "") + (ended() ? " ended" : "");
 }
 
 }  // namespace colibri

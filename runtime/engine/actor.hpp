@@ -70,12 +70,14 @@ class Actor final : private Emitter, private CompletionPort {
   void after_last_run() const noexcept { static_cast<void>(turn_.load(std::memory_order_acquire)); }
   void wake(bool foreign);
   // A wake that no run has answered yet.
-  bool due() const noexcept { return scheduled_.load(std::memory_order_relaxed); }
+  bool due() const noexcept { return (state_.load(std::memory_order_relaxed) & kDue) != 0; }
   // Changes with each run that begins or ends; odd while one goes on.
   std::uint32_t turn() const noexcept { return turn_.load(std::memory_order_relaxed); }
   // Schedules a run that was due and did not come. One run more than needed does no harm.
   void wake_again() { executor_.schedule(*this, true); }
-  void run();
+  // Makes calls, if it is due and does not run already. Returns an actor that the executor must run, or
+  // schedule, after this one: it is due, and nobody else has been told.
+  [[nodiscard]] Actor* run();
   // Drops what lies in the inbox of an actor that ended, with what belongs to the receiver. Called by run,
   // and when the pipeline goes.
   void discard_inputs();
@@ -110,6 +112,9 @@ class Actor final : private Emitter, private CompletionPort {
   bool aborted() const noexcept {
     return phase_ != nullptr && phase_->load(std::memory_order_acquire) == RunPhase::aborted;
   }
+  bool claim(bool foreign);
+  Actor* take_turn();
+  Actor* announce(bool hand_over);
   bool step();
   bool outputs_have_room();
   void send(Edge& edge, const Message& message);
@@ -133,12 +138,19 @@ class Actor final : private Emitter, private CompletionPort {
   const StageInfo& info_;
   const std::unique_ptr<Stage> stage_;
   Executor& executor_;
+  const std::uint64_t most_unannounced_ns_;
   std::vector<std::vector<Edge*>> inputs_;  // [ports][edges]
   std::vector<std::uint32_t> next_edge_;    // [ports] round robin
   std::vector<Output> outputs_;             // [ports]
+  std::vector<Edge*> unannounced_;          // were sent something, and the receivers not woken yet
+  std::uint64_t unannounced_since_ns_ = 0;
+  std::uint64_t announced_ns_ = 0;  // last time in a long call
+  std::uint64_t call_began_ns_ = 0;
   boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
-  std::atomic<bool> scheduled_{false};
-  std::atomic<std::uint32_t> turn_{0};  // see turn(); orders one run after the other for memory
+  // On a line of its own: other threads write it. Both: woken while it runs.
+  static constexpr std::uint8_t kDue = 1, kRunning = 2;
+  alignas(kCacheLine) std::atomic<std::uint8_t> state_{0};
+  alignas(kCacheLine) std::atomic<std::uint32_t> turn_{0};  // see turn(); orders runs for memory
   const std::atomic<RunPhase>* phase_ = nullptr;
   std::atomic<Wait> blocked_{Wait::none};  // what the stage answered last; other threads only look
   std::uint32_t blocked_port_ = 0;         // the port that it answered for

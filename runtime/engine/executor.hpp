@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace colibri {
 
@@ -16,6 +17,9 @@ class Executor {
   virtual void schedule(Actor& actor, bool foreign) = 0;
   // Calls of one run of an actor, after which others get their turn.
   virtual int calls_per_run() const noexcept { return 32; }
+  // How long what an actor has sent may lie while its run goes on, before those who wait for it are woken.
+  // 0: not at all; then a run never hands over to another one.
+  virtual std::uint64_t most_unannounced_ns() const noexcept { return 5000; }
   // Calls body(object, tile) for all tiles on at most `workers` threads; returns when all are done. What a
   // tile throws is thrown again here, when no tile runs any more.
   virtual void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),

@@ -21,6 +21,9 @@
 namespace colibri {
 namespace {
 
+// Runs of one task, each handed over to by the one before; then tasks that wait get their turn.
+constexpr int kRunsInARow = 16;
+
 using Wake = tbb::flow::continue_msg;
 
 // Pins threads while they are in the arena. The pipeline pins its own thread to the same CPUs before any
@@ -124,8 +127,9 @@ void call_in(tbb::task_arena& arena, Work&& work) {
 // An actor's place in the graph: the node that runs it, and the gateway by which threads outside the arena
 // wake it.
 struct Placement::Node {
-  Node(tbb::flow::graph& graph, Actor& actor)
-      : run(graph, tbb::flow::serial, [&actor](const Wake&) { actor.run(); }),
+  Node(Placement& placement, tbb::flow::graph& graph, Actor& actor)
+      // Not serial: an actor sees to that itself, since it may also run in the task of one that woke it.
+      : run(graph, tbb::flow::unlimited, [&](const Wake&) { placement.run_in_a_row(actor); }),
         gate(graph, tbb::flow::unlimited,
              [](const Wake&, tbb::flow::async_node<Wake, Wake>::gateway_type&) {}) {
     tbb::flow::make_edge(gate, run);
@@ -157,7 +161,14 @@ Placement::~Placement() {
 }
 
 void Placement::add(Actor& actor) {
-  call_in(impl_->arena, [&] { impl_->nodes.emplace(&actor, std::make_unique<Node>(*impl_->graph, actor)); });
+  call_in(impl_->arena,
+          [&] { impl_->nodes.emplace(&actor, std::make_unique<Node>(*this, *impl_->graph, actor)); });
+}
+
+void Placement::run_in_a_row(Actor& actor) {
+  Actor* next = actor.run();
+  for (int runs = 1; next != nullptr && runs < kRunsInARow; ++runs) next = next->run();
+  if (next != nullptr) schedule(*next, false);
 }
 
 void Placement::schedule(Actor& actor, bool foreign) {

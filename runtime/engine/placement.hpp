@@ -40,6 +40,8 @@ class Placement final : public Executor {
  private:
   struct Impl;
   struct Node;
+  void run_in_a_row(Actor& actor);
+
   PlacementSpec spec_;
   std::unique_ptr<Impl> impl_;
 };

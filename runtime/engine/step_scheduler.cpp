@@ -63,7 +63,7 @@ void StepScheduler::run_until(const std::function<bool()>& done) {
       ready_.pop_back();
     }
     running_ = actor;
-    actor->run();
+    if (Actor* next = actor->run()) schedule(*next, false);
   }
 }
 

@@ -23,9 +23,12 @@ class ManualExecutor final : public Executor {
     while (!ready_.empty()) {
       Actor* actor = ready_.front();
       ready_.pop_front();
-      actor->run();
+      if (Actor* next = actor->run()) ready_.push_back(next);
     }
   }
+  std::uint64_t most_unannounced_ns() const noexcept override { return unannounced_ns; }
+
+  std::uint64_t unannounced_ns = 0;  // read when an actor is made
 
  private:
   std::deque<Actor*> ready_;
@@ -308,9 +311,114 @@ TEST_F(ActorTest, MessagesToAnEndedActorGoWithWhatBelongsToThem) {
   ASSERT_TRUE(plain.push({.type = MessageType::expert, .error = new Status(ErrorCode::io, "test")}));
   plain.wait_for_room();
   actor->wake(false);
-  actor->run();
+  EXPECT_EQ(actor->run(), nullptr);
   EXPECT_TRUE(plain.empty());
   EXPECT_EQ(executor.scheduled(), 2U);  // the wake itself, and the producer that waited for room
+}
+
+// Two actors after each other under an executor that lets what was sent lie for a while.
+class HandOver : public ::testing::Test {
+ protected:
+  explicit HandOver(std::uint64_t unannounced_ns = std::uint64_t{1} << 60) {
+    executor.unannounced_ns = unannounced_ns;
+    auto owned = std::make_unique<ScriptedStage>();
+    stage = owned.get();
+    stage->forward = true;
+    actor.emplace("sender", kScriptedInfo, std::move(owned), executor, 8);
+    auto sink = std::make_unique<ScriptedStage>();
+    received = &sink->calls;
+    consumer.emplace("receiver", kScriptedInfo, std::move(sink), executor, 8);
+    in.consumer = out.producer = &*actor;
+    out.consumer = &*consumer;
+    actor->connect_input(1, in);
+    actor->connect_output(0, out);
+    consumer->connect_input(1, out);
+  }
+  void send(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) ASSERT_TRUE(in.push({.first = i}));
+    actor->wake(false);
+  }
+
+  ManualExecutor executor;
+  Edge in{64}, out{64};
+  std::optional<Actor> actor, consumer;
+  ScriptedStage* stage = nullptr;
+  const Calls* received = nullptr;
+};
+
+TEST_F(HandOver, ARunGoesOnWithTheReceiverOfWhatItSent) {
+  send(3);
+  EXPECT_EQ(actor->run(), &*consumer);
+  EXPECT_EQ(executor.scheduled(), 1U) << "only the wake above: the receiver is whoever called run's";
+  EXPECT_TRUE(consumer->due());
+  EXPECT_EQ(consumer->run(), nullptr);
+  EXPECT_EQ(*received, (Calls{"p0", "p1", "p2"}));
+  executor.run_all();
+  EXPECT_EQ(stage->calls.size(), 3U) << "a run that nobody is due for does nothing";
+}
+
+TEST_F(HandOver, AReceiverThatIsDueAlreadyIsLeftToWhoWokeIt) {
+  consumer->wake(false);
+  send(1);
+  EXPECT_EQ(actor->run(), nullptr);
+  EXPECT_EQ(executor.scheduled(), 2U);
+  executor.run_all();
+  EXPECT_EQ(*received, (Calls{"p0"}));
+}
+
+TEST_F(HandOver, AnotherPlacementIsWokenAtOnce) {
+  out.crosses_placements = true;
+  std::size_t scheduled = 0;
+  stage->act = [&](Message& message, Emitter&) {
+    if (message.first == 1) scheduled = executor.scheduled();
+  };
+  send(2);
+  EXPECT_EQ(actor->run(), nullptr);
+  EXPECT_EQ(scheduled, 2U) << "woken by the first message";
+  executor.run_all();
+  EXPECT_EQ(*received, (Calls{"p0", "p1"}));
+}
+
+// More than one run makes: the rest has its turn later, and the receiver goes on meanwhile.
+TEST_F(HandOver, ALongQueueTakesSeveralRuns) {
+  send(40);
+  EXPECT_EQ(actor->run(), &*consumer);
+  EXPECT_EQ(executor.scheduled(), 2U) << "the wake above, and the sender itself";
+  EXPECT_EQ(consumer->run(), nullptr);
+  EXPECT_EQ(received->size(), 32U);
+  executor.run_all();
+  EXPECT_EQ(received->size(), 40U);
+}
+
+class WakesAtOnce : public HandOver {
+ protected:
+  WakesAtOnce() : HandOver(0) {}
+};
+
+TEST_F(WakesAtOnce, WithoutTimeToWaitNothingIsHandedOver) {
+  std::size_t scheduled = 0;
+  stage->act = [&](Message& message, Emitter&) {
+    if (message.first == 1) scheduled = executor.scheduled();
+  };
+  send(2);
+  EXPECT_EQ(actor->run(), nullptr);
+  EXPECT_EQ(scheduled, 2U);
+  executor.run_all();
+  EXPECT_EQ(*received, (Calls{"p0", "p1"}));
+}
+
+// What wakes an actor while it runs is answered when the run is over, not beside it.
+TEST_F(HandOver, AnActorNeverRunsTwiceAtATime) {
+  stage->act = [&](Message& message, Emitter&) {
+    if (message.first != 0) return;
+    actor->wake(true);
+    EXPECT_EQ(actor->run(), nullptr) << "a second run, while the first one is at work";
+  };
+  send(2);
+  EXPECT_EQ(actor->run(), &*consumer);
+  EXPECT_EQ(stage->calls, (Calls{"p0", "p1"}));
+  EXPECT_TRUE(actor->due());
+  EXPECT_EQ(executor.scheduled(), 2U) << "the wake of send, and one for what came meanwhile";
 }
 
 TEST_F(ActorTest, ResumeAlsoWaitsForRoom) {
