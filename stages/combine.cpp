@@ -55,7 +55,11 @@ class Combine final : public Stage {
       return Wait::none;
     }
     Visit& visit = *message.visit();
-    count_result(visit, message.first);
+    std::uint32_t expert = message.first;
+    for (std::uint32_t i = 0; i < message.count; ++i) {
+      if (i > 0) expert = visit.next_done[expert];
+      count_result(visit, expert);
+    }
     release_complete(visit, out);
     return Wait::none;
   }

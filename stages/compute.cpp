@@ -16,10 +16,12 @@
 #include <cmath>
 #include <colibri/services.hpp>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "stages/dense_weights.hpp"
 #include "stages/expert_batch.hpp"
+#include "stages/lease_ring.hpp"
 #include "stages/memory_cursor.hpp"
 #include "stages/tiling.hpp"
 
@@ -60,6 +62,7 @@ class Compute final : public Stage {
     MemoryCursor memory(context.memory());
     batch_.lay_out(memory, spec_->weight_dtype, batch_rows_, widest_ffn(*spec_));
     visits_.resize(services_->steps.size() * 2);
+    leases_ = LeaseRing(services_->plan);
     for (ActiveVisit& active : visits_) {
       for (ReadyList& list : active.ready) list.experts.reserve(spec_->num_experts + 1);
     }
@@ -175,7 +178,7 @@ class Compute final : public Stage {
     batch_.run(*context_, *services_->kernels, pieces_);
     if (shared) gate_shared(visit);
     batches_->add(1);
-    for (const Ready& ready : finished_) finish(visit, *active, ready, out);
+    finish(visit, *active, finished_, out);
     retire(*active);
   }
 
@@ -232,14 +235,25 @@ class Compute final : public Stage {
     }
   }
 
-  void finish(Visit& visit, ActiveVisit& active, const Ready& ready, Emitter& out) {
-    out.emit(kDone, {.type = MessageType::expert_done, .first = ready.expert, .object = &visit});
-    if (ready.slot != kNoSlot) {
-      out.emit_to(kReleased, out.owner(kReleased, ready.expert),
-                  {.type = MessageType::slot, .first = ready.slot, .count = ready.expert});
+  // Tells of the results of a batch, and gives the slots back.
+  void finish(Visit& visit, ActiveVisit& active, std::span<const Ready> done, Emitter& out) {
+    if (done.empty()) return;
+    for (std::size_t i = 1; i < done.size(); ++i) visit.next_done[done[i - 1].expert] = done[i].expert;
+    out.emit(kDone, {.type = MessageType::expert_done,
+                     .first = done.front().expert,
+                     .count = static_cast<std::uint32_t>(done.size()),
+                     .object = &visit});
+    for (std::uint32_t owner = 0; owner < out.owners(kReleased); ++owner) {
+      leases_.begin(done.size());
+      for (const Ready& ready : done) {
+        if (ready.slot != kNoSlot && out.owner(kReleased, ready.expert) == owner)
+          leases_.add({.slot = ready.slot, .expert = ready.expert});
+      }
+      if (const Message message = leases_.message(); message.count > 0)
+        out.emit_to(kReleased, owner, message);
     }
-    experts_->add(1);
-    ++active.computed;
+    experts_->add(done.size());
+    active.computed += static_cast<std::uint32_t>(done.size());
   }
 
   // After the stage's last expert of a visit its place is free for the visit that reuses the object. The
@@ -264,6 +278,7 @@ class Compute final : public Stage {
   std::vector<ActiveVisit> visits_;  // [steps, 2]
   std::vector<ExpertPiece> pieces_;
   std::vector<Ready> finished_;  // by the batch
+  LeaseRing leases_;
   Counter *experts_ = nullptr, *rows_ = nullptr, *batches_ = nullptr, *multiply_adds_ = nullptr;
 };
 

@@ -124,7 +124,9 @@ class Fetch final : public Stage {
           completed(message.first, out);
         }
         break;
-      case kReleased: released(message.first); break;
+      case kReleased:
+        for (const Lease& lease : message.leases()) released(lease.slot);
+        break;
       case kDemand: demanded(message, out); break;
       case kHints: hinted(*message.hints(), out); break;
       default: assert(false);

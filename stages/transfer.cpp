@@ -14,6 +14,7 @@
 #include <cstring>
 #include <vector>
 
+#include "stages/lease_ring.hpp"
 #include "stages/tiling.hpp"
 
 namespace colibri {
@@ -63,7 +64,9 @@ class Transfer final : public Stage {
     context_ = &context;
     staging_mark_ = kStagingFlag | context.instance() << kStagingBits;
     record_bytes_ = context.services().container->layout().record_bytes;
-    if (context.text("mode") == "copy") {
+    leases_ = LeaseRing(context.services().plan);
+    copies_ = context.text("mode") == "copy";
+    if (copies_) {
       for (std::uint32_t i = static_cast<std::uint32_t>(context.integer("staging")); i-- > 0;)
         free_.push_back(i);
     }
@@ -74,11 +77,7 @@ class Transfer final : public Stage {
 
   Wait on_message(Message& message, Emitter& out) override {
     if (message.type == MessageType::slot) {
-      if ((message.first & ~(kStagingLimit - 1)) == staging_mark_) {
-        free_.push_back(message.first & (kStagingLimit - 1));
-      } else {
-        out.emit_to(kReleased, out.owner(kReleased, message.count), message);
-      }
+      released(message, out);
       return Wait::none;
     }
     if (message.data == nullptr || free_.empty()) {
@@ -98,17 +97,38 @@ class Transfer final : public Stage {
     Message moved = message;
     moved.data = target;
     moved.count = staging | staging_mark_;
-    const Message slot{.type = MessageType::slot, .first = message.count, .count = message.first};
+    leases_.begin(1);
+    leases_.add({.slot = message.count, .expert = message.first});
     out.emit_to(kExperts, out.owner(kExperts, message.first), moved);
-    out.emit_to(kReleased, out.owner(kReleased, message.first), slot);
+    out.emit_to(kReleased, out.owner(kReleased, message.first), leases_.message());
     return Wait::none;
   }
 
  private:
+  // Own staging memory is free again; the rest goes on to the owner of its expert.
+  void released(const Message& message, Emitter& out) {
+    if (!copies_ && out.owners(kReleased) == 1) return out.emit(kReleased, message);
+    for (const Lease& lease : message.leases()) {
+      if (is_own_staging(lease.slot)) free_.push_back(lease.slot & (kStagingLimit - 1));
+    }
+    for (std::uint32_t owner = 0; owner < out.owners(kReleased); ++owner) {
+      leases_.begin(message.count);
+      for (const Lease& lease : message.leases()) {
+        if (!is_own_staging(lease.slot) && out.owner(kReleased, lease.expert) == owner) leases_.add(lease);
+      }
+      if (const Message passed = leases_.message(); passed.count > 0) out.emit_to(kReleased, owner, passed);
+    }
+  }
+  bool is_own_staging(std::uint32_t slot) const noexcept {
+    return (slot & ~(kStagingLimit - 1)) == staging_mark_;
+  }
+
   StageContext* context_ = nullptr;
   std::uint64_t record_bytes_ = 0;
   std::uint32_t staging_mark_ = 0;
+  bool copies_ = false;
   std::vector<std::uint32_t> free_;  // staging records
+  LeaseRing leases_;
   Counter *handed_over_ = nullptr, *copied_bytes_ = nullptr;
 };
 
@@ -121,7 +141,7 @@ const StageInfo kTransferInfo = {
     .outputs = kOutputs,
     .params = kParams,
     .metrics = kMetrics,
-    .max_emits = 1,
+    .max_emits = 0,
     .partitioned = true,
 };
 

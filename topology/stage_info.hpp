@@ -23,7 +23,7 @@ enum class MessageType : std::uint8_t {
   residual_copy,  // HintBatch*: residual rows for the predictor
   hint,           // HintBatch*: experts that a later visit may need
   expert,         // ExpertReady: a record lies in a slot
-  slot,           // a slot whose lease ended
+  slot,           // slots whose leases ended
   expert_done,    // an expert's rows are computed
   host,           // types of the host program
 };

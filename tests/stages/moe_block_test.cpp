@@ -105,6 +105,8 @@ class Block {
       ASSERT_LT(++turns_, 1'000'000) << "hangs";
       turn();
     }
+    Message message;
+    for (std::uint32_t fetch = 0; route_.take(1, message, &fetch);) take_demand(message, fetch);  // mere ends
     collect_released();
     check_order();
     check_told();
@@ -192,8 +194,10 @@ class Block {
     Message message;
     for (const auto& compute : computes_) {
       while (compute->take(1, message)) {
-        EXPECT_EQ(message.count, message.first) << "slots here are numbered like their experts";
-        released.insert(message.first);
+        for (const Lease& lease : message.leases()) {
+          EXPECT_EQ(lease.slot, lease.expert) << "slots here are numbered like their experts";
+          released.insert(lease.slot);
+        }
       }
     }
   }

@@ -81,7 +81,8 @@ class FetchTest : public ::testing::Test {
     collect();
   }
   void release(std::uint32_t slot) {
-    fetch->send(kReleased, {.type = MessageType::slot, .first = slot});
+    Lease lease{.slot = slot};
+    fetch->send(kReleased, {.type = MessageType::slot, .count = 1, .object = &lease});
     collect();
   }
   // Hands one completion (or tick) to the stage; false when none comes.

@@ -44,6 +44,17 @@ class TransferTest : public ::testing::Test {
     return message;
   }
 
+  // The lease of a message of one.
+  static Lease lease_of(const Message& message) {
+    EXPECT_EQ(message.count, 1U);
+    return message.count == 0 ? Lease{} : message.leases().front();
+  }
+  static void release(StageHarness& harness, std::vector<Lease> leases) {
+    harness.send(kReleasedIn, {.type = MessageType::slot,
+                               .count = static_cast<std::uint32_t>(leases.size()),
+                               .object = leases.data()});
+  }
+
   MoeJob job{golden_container("qwen3_moe", "config.json", "auto"), {.slots = 4, .transit = 1}};
   Visit visit;
 };
@@ -55,21 +66,39 @@ TEST_F(TransferTest, CopiesAndReturnsTheSlotToTheOwnerOfItsExpert) {
   EXPECT_EQ(moved.first, 5U);
   EXPECT_NE(moved.data, job.services.slots.base + 2 * job.services.slots.stride);
   EXPECT_EQ(moved.data[7], std::byte{6});
-  const Message slot = take(*transfer, kReleasedOut, 1);
-  EXPECT_EQ(slot.first, 2U);
-  EXPECT_EQ(slot.count, 5U);
+  const Lease slot = lease_of(take(*transfer, kReleasedOut, 1));
+  EXPECT_EQ(slot.slot, 2U);
+  EXPECT_EQ(slot.expert, 5U);
   // No staging is free: the slot itself goes on, and comes back through here.
   transfer->send(kExpertsIn, record(1, 3));
   const Message handed = take(*transfer, kExpertsOut, 0);
   EXPECT_EQ(handed.count, 3U);
-  transfer->send(kReleasedIn, {.type = MessageType::slot, .first = 3, .count = 1});
-  EXPECT_EQ(take(*transfer, kReleasedOut, 0).first, 3U);
+  release(*transfer, {{.slot = 3, .expert = 1}});
+  EXPECT_EQ(lease_of(take(*transfer, kReleasedOut, 0)).slot, 3U);
   // The staging memory comes back: the next record is copied again.
-  transfer->send(kReleasedIn, {.type = MessageType::slot, .first = moved.count, .count = 5});
+  release(*transfer, {{.slot = moved.count, .expert = 5}});
   EXPECT_EQ(transfer->level(kReleasedOut), 0U);
   transfer->send(kExpertsIn, record(2, 1));
   EXPECT_EQ(take(*transfer, kExpertsOut, 0).count, moved.count);
   EXPECT_EQ(transfer->count("copied_bytes_total"), 2 * job.container->layout().record_bytes);
+}
+
+// Leases of one message: own staging memory stays, the others go on, each to the owner of its expert.
+TEST_F(TransferTest, SharesOutLeasesThatComeTogether) {
+  const auto transfer = open(0);
+  transfer->send(kExpertsIn, record(5, 2));
+  const Message moved = take(*transfer, kExpertsOut, 1);
+  take(*transfer, kReleasedOut, 1);
+  release(*transfer, {{.slot = 0, .expert = 6}, {.slot = 1, .expert = 2}, {.slot = moved.count, .expert = 5},
+                      {.slot = 3, .expert = 0}});
+  const Message low = take(*transfer, kReleasedOut, 0);
+  ASSERT_EQ(low.count, 2U);
+  EXPECT_EQ(low.leases()[0].slot, 1U);
+  EXPECT_EQ(low.leases()[1].slot, 3U);
+  EXPECT_EQ(lease_of(take(*transfer, kReleasedOut, 1)).slot, 0U);
+  EXPECT_EQ(transfer->level(kReleasedOut), 0U);
+  transfer->send(kExpertsIn, record(2, 1));
+  EXPECT_EQ(take(*transfer, kExpertsOut, 0).count, moved.count) << "the staging memory is free again";
 }
 
 // A record that passes two transfers: each takes back its own staging memory and lets the other's pass.
@@ -84,9 +113,9 @@ TEST_F(TransferTest, KnowsItsOwnStagingMemory) {
   EXPECT_NE(from_second.count, from_first.count);
   EXPECT_EQ(from_second.data[7], std::byte{5});
   const Message back = take(*second, kReleasedOut, 1);
-  EXPECT_EQ(back.first, from_first.count);
-  second->send(kReleasedIn, {.type = MessageType::slot, .first = from_first.count, .count = 4});
-  EXPECT_EQ(take(*second, kReleasedOut, 1).first, from_first.count);
+  EXPECT_EQ(lease_of(back).slot, from_first.count);
+  release(*second, {{.slot = from_first.count, .expert = 4}});
+  EXPECT_EQ(lease_of(take(*second, kReleasedOut, 1)).slot, from_first.count);
   first->send(kReleasedIn, back);
   EXPECT_EQ(first->level(kReleasedOut), 0U);
   first->send(kExpertsIn, record(6, 1));

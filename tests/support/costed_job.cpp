@@ -40,8 +40,12 @@ class CostedEmitter final : public Emitter {
   void emit(std::uint32_t port, const Message& message) override {
     if (message.type == MessageType::expert_done) {
       const Visit& visit = *message.visit();
-      const std::uint32_t rows = visit.row_offsets[message.first + 1] - visit.row_offsets[message.first];
-      clock().charge(kMicrosecondsAnExpert + kMicrosecondsAnExpertRow * rows);
+      std::uint32_t expert = message.first;
+      for (std::uint32_t i = 0; i < message.count; ++i) {
+        if (i > 0) expert = visit.next_done[expert];
+        const std::uint32_t rows = visit.row_offsets[expert + 1] - visit.row_offsets[expert];
+        clock().charge(kMicrosecondsAnExpert + kMicrosecondsAnExpertRow * rows);
+      }
     }
     out_.emit(port, message);
   }

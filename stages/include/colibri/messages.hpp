@@ -71,6 +71,8 @@ struct Visit {
   std::uint32_t* places = nullptr;        // [rows, k] position of a pick in row_list (= row of expert_out)
   std::uint32_t* wave_pending = nullptr;  // [waves] results a wave still waits for (combine)
   Status* expert_status = nullptr;        // [num_experts] failed reads (compute writes before expert_done)
+  std::uint32_t* next_done = nullptr;  // [num_experts + 1] for results told by one message: the expert after
+                                       // this one (compute writes before expert_done)
 };
 
 // What a row asks of `sample`.
@@ -145,14 +147,21 @@ struct Outcome {
   std::string piece;
 };
 
+// A record that was handed out and is no longer needed: `slot` held `expert`.
+struct Lease {
+  std::uint32_t slot = 0;
+  std::uint32_t expert = 0;
+};
+
 struct Message {
   MessageType type = MessageType::host;
   std::uint8_t port = 0;            // input port at the receiver, set on delivery
   bool last = false;                // demand: the visit's last wave is routed; expert: others should be
                                     // computed first, for nothing can be read into its slot afterwards
-  std::uint32_t first = 0;          // demand: first new expert; expert, expert_done: expert id; slot: slot
+  std::uint32_t first = 0;          // demand: first new expert; expert, expert_done: expert id
   std::uint32_t count = 0;          // demand: number of the receiver's new experts; visit: of its experts;
-                                    // expert: slot; slot: the expert that lay in it
+                                    // expert: slot; slot: of leases; expert_done: of results, the first of
+                                    // `first`, the others as Visit::next_done says
   std::uint32_t layer = 0;          // demand: the visit's. With count 0 its object must not be looked at
   std::uint32_t step_slot = 0;      // demand: Step::slot of the visit's step
   std::uint64_t step_serial = 0;    // demand: Step::serial of the visit's step
@@ -163,6 +172,7 @@ struct Message {
 
   Wave* wave() const noexcept { return static_cast<Wave*>(object); }
   Visit* visit() const noexcept { return static_cast<Visit*>(object); }
+  std::span<const Lease> leases() const noexcept { return {static_cast<const Lease*>(object), count}; }
   Step* step() const noexcept { return static_cast<Step*>(object); }
   Sequence* sequence() const noexcept { return static_cast<Sequence*>(object); }
   HintBatch* hints() const noexcept { return static_cast<HintBatch*>(object); }
