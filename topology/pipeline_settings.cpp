@@ -235,7 +235,8 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
       {.section = "steps",
        .param = count_param(
            "in_flight", "steps", 8,
-           "steps at a time; more than one reads more, and pays only when computing is the limit"),
+           "steps at a time; more than one reads more, and pays when computing is the limit; auto: 2 where every "
+           "expert has a slot, else 1"),
        .set = set_step_count<&StepsSpec::in_flight, &StepsSpec::in_flight_origin>,
        .get = get_step_count<&StepsSpec::in_flight, &StepsSpec::in_flight_origin>},
       {.section = "profile",

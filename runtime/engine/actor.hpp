@@ -67,7 +67,7 @@ class Actor final : private Emitter, private CompletionPort {
   void lose_wakes(std::function<bool()> lost) { lose_wakes_ = std::move(lost); }
 
   // Orders what all runs did before what the caller does; called when none is going on.
-  void after_last_run() const noexcept { static_cast<void>(turn_.load(std::memory_order_acquire)); }
+  void after_last_run() const noexcept { static_cast<void>(state_.load(std::memory_order_acquire)); }
   void wake(bool foreign);
   // A wake that no run has answered yet.
   bool due() const noexcept { return (state_.load(std::memory_order_relaxed) & kDue) != 0; }
