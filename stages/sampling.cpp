@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 namespace colibri {
 namespace {
 
 constexpr std::uint32_t kFirstSorted = 64;  // candidates that a top-p search sorts first
+constexpr std::uint32_t kColumns = 512;     // see narrowed
 
 // The order of candidates: strict and total, so that every selection has one outcome.
 struct Better {
@@ -26,6 +28,36 @@ void sort_best(std::uint32_t* order, std::uint32_t begin, std::uint32_t end, std
   std::sort(order + begin, order + end, better);
 }
 
+// Moves all that can be among the `count` best of [0, vocab) to the front of `order`, which is 0, 1, 2, ...,
+// and returns how many they are. The largest of each of some disjoint columns of logits is looked at: the
+// count-th best of these is reached by at least `count` logits. For logits in any usual order by hardly more,
+// and two passes that a processor makes eight or sixteen logits at a time save a selection over all of them.
+std::uint32_t narrowed(std::uint32_t* order, std::uint32_t count, std::uint32_t vocab,
+                       const float* logits) noexcept {
+  if (count > kColumns / 4 || vocab < 4 * kColumns) return vocab;
+  float largest[kColumns];
+  std::copy_n(logits, kColumns, largest);
+  std::uint32_t first = kColumns;
+  for (; first + kColumns <= vocab; first += kColumns) {
+    const float* row = logits + first;
+    for (std::uint32_t i = 0; i < kColumns; ++i) largest[i] = largest[i] < row[i] ? row[i] : largest[i];
+  }
+  for (std::uint32_t i = 0; first + i < vocab; ++i) largest[i] = std::max(largest[i], logits[first + i]);
+  std::nth_element(largest, largest + (count - 1), largest + kColumns, std::greater<>());
+  const float least = largest[count - 1];
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < vocab; ++i) {
+    if (logits[i] >= least) std::swap(order[kept++], order[i]);
+  }
+  return kept;
+}
+
+// Sorts the `count` best of all into order [0, count); `order` is 0, 1, 2, ....
+void sort_best_of_all(std::uint32_t* order, std::uint32_t count, std::uint32_t vocab,
+                      Better better) noexcept {
+  sort_best(order, 0, count, narrowed(order, count, vocab, better.logits), better);
+}
+
 // How many of the first `count` candidates reach the share `top_p` of their total. Sorts only as many
 // as it needs to look at; order [0, sorted) is sorted already.
 std::uint32_t nucleus_size(std::uint32_t* order, const float* weights, std::uint32_t count,
@@ -38,7 +70,11 @@ std::uint32_t nucleus_size(std::uint32_t* order, const float* weights, std::uint
   for (std::uint32_t i = 0; i < count; ++i) {
     if (i == sorted) {
       const std::uint32_t end = std::min(count, std::max(kFirstSorted, sorted * 4));
-      sort_best(order, sorted, end, count, better);
+      if (sorted == 0) {
+        sort_best_of_all(order, end, count, better);  // nothing was left out before
+      } else {
+        sort_best(order, sorted, end, count, better);
+      }
       sorted = end;
     }
     reached += static_cast<double>(weights[order[i]]);
@@ -111,7 +147,7 @@ std::int32_t draw_token(const kernels::KernelTable& kernels, const float* logits
   std::uint32_t sorted = 0;
   if (form.top_k > 0 && form.top_k < vocab) {
     count = sorted = form.top_k;
-    sort_best(scratch.order, 0, count, vocab, better);
+    sort_best_of_all(scratch.order, count, vocab, better);
   }
   if (form.top_p < 1.0F)
     count = nucleus_size(scratch.order, scratch.weights, count, sorted, form.top_p, better);
@@ -138,7 +174,7 @@ void best_logprobs(const float* logits, std::uint32_t vocab, const LogNormalizer
   if (count == 0) return;
   count = std::min(count, vocab);
   std::iota(order, order + vocab, 0U);
-  sort_best(order, 0, count, vocab, Better{logits});
+  sort_best_of_all(order, count, vocab, Better{logits});
   best.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     best.emplace_back(static_cast<std::int32_t>(order[i]), normalizer.logprob(logits[order[i]]));

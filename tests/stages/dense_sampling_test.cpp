@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <random>
+#include <string>
 
 #include "stages/sampling.hpp"
 
@@ -103,6 +106,49 @@ TEST(DenseSampling, DrawsFollowTheDefinition) {
       share[static_cast<std::size_t>(draw(logits, form, (i + 0.5) / kCount))] += 1.0 / kCount;
     }
     for (std::size_t id = 0; id < logits.size(); ++id) EXPECT_NEAR(share[id], expected[id], 2e-4) << id;
+  }
+}
+
+// Vocabularies that are large enough for a first selection by columns, and logits that make it hard.
+TEST(DenseSampling, SelectsFromLargeVocabulariesByTheDefinition) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal(0, 3);
+  const std::map<std::string, std::function<float(std::uint32_t)>> kinds = {
+      {"random", [&](std::uint32_t) { return normal(random); }},
+      {"equal", [](std::uint32_t) { return 1.5F; }},
+      {"ascending", [](std::uint32_t id) { return static_cast<float>(id) / 100; }},
+      {"descending", [](std::uint32_t id) { return static_cast<float>(id) / -100; }},
+      {"all best in one column",
+       [&](std::uint32_t id) { return id % 512 == 7 ? 50 - normal(random) : normal(random); }},
+      {"few values", [&](std::uint32_t) { return std::round(normal(random)); }},
+  };
+  for (const std::uint32_t vocab : {2047U, 2048U, 2049U, 4096U, 20011U}) {
+    for (const auto& [kind, logit_of] : kinds) {
+      SCOPED_TRACE(kind + " " + std::to_string(vocab));
+      std::vector<float> logits(vocab);
+      for (std::uint32_t id = 0; id < vocab; ++id) logits[id] = logit_of(id);
+      std::vector<std::uint32_t> expected(vocab), order(vocab);
+      std::iota(expected.begin(), expected.end(), 0U);
+      std::stable_sort(expected.begin(), expected.end(),
+                       [&](auto a, auto b) { return logits[a] > logits[b]; });
+      const LogNormalizer normalizer = log_normalizer(table(), logits.data(), vocab);
+      for (const std::uint32_t count : {1U, 2U, 40U, 128U, 129U, 1000U}) {
+        std::vector<std::pair<std::int32_t, float>> best;
+        best_logprobs(logits.data(), vocab, normalizer, count, order.data(), best);
+        ASSERT_EQ(best.size(), count);
+        for (std::uint32_t i = 0; i < count; ++i) {
+          ASSERT_EQ(static_cast<std::uint32_t>(best[i].first), expected[i]) << count << " " << i;
+        }
+        for (const SamplingForm& form : {SamplingForm{1.0F, count, 1.0F}, SamplingForm{1.0F, count, 0.7F},
+                                         SamplingForm{1.0F, 0, 0.3F}, SamplingForm{1.0F, 0, 0.97F}}) {
+          const std::vector<double> probabilities = brute_force(logits, form);
+          for (const double uniform : {0.001, 0.37, 0.61, 0.999}) {
+            const auto token = static_cast<std::size_t>(draw(logits, form, uniform));
+            ASSERT_GT(probabilities[token], 0) << form.top_k << " " << form.top_p;
+          }
+        }
+      }
+    }
   }
 }
 
