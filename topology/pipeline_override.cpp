@@ -102,6 +102,25 @@ std::string_view meant_name(std::string_view found, std::span<const std::string_
   return {};
 }
 
+// "fetch" of "stages.fetch.lanes"; empty when the path is no parameter of a stage.
+std::string_view stage_of(std::string_view path) {
+  constexpr std::string_view kStages = "stages.";
+  if (!path.starts_with(kStages)) return {};
+  path.remove_prefix(kStages.size());
+  const std::size_t dot = path.find('.');
+  return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+}
+
+// The stages that the paths name, each once.
+std::vector<std::string_view> stages_of(const std::vector<std::string>& paths) {
+  std::vector<std::string_view> stages;
+  for (const std::string& path : paths) {
+    const std::string_view stage = stage_of(path);
+    if (!stage.empty() && (stages.empty() || stages.back() != stage)) stages.push_back(stage);
+  }
+  return stages;
+}
+
 void report_unknown(const Override& override, bool from_variable, const std::vector<std::string>& paths,
                     PipelineProblems& problems) {
   if (override.path.starts_with("edges.") || override.path == "edges") {
@@ -128,6 +147,10 @@ void report_unknown(const Override& override, bool from_variable, const std::vec
   const std::string example = from_variable ? "COLIBRI_MEMORY_EXPERTS or COLIBRI_STAGES_<NAME>_<PARAMETER>"
                                             : "memory.experts or stages.<name>.<parameter>";
   std::string what = "unknown setting; expected one such as " + example;
+  const std::string_view stage = from_variable ? std::string_view() : stage_of(wanted);
+  const std::vector<std::string_view> stages = stages_of(paths);
+  if (nearest.empty() && !stage.empty() && std::find(stages.begin(), stages.end(), stage) == stages.end())
+    what = "no stage is called " + quote_value(stage) + "; expected one of " + join_names(stages);
   if (!nearest.empty()) what += "; did you mean " + quote_value(prefix + std::string(nearest)) + "?";
   problems.add(override.origin, from_variable ? "" : override.path, what);
 }
