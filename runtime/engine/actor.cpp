@@ -13,6 +13,8 @@ namespace {
 // Reading the clock costs as much as the rest of a hop: hops are timed in one run out of these, a prime
 // number so that it meets every phase of what repeats.
 constexpr std::uint32_t kRunsPerTiming = 17;
+// Short calls in a row after which the next one is taken to be short, too.
+constexpr std::uint32_t kShortCalls = 16;
 
 std::uint64_t now_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -279,12 +281,11 @@ bool Actor::guarded(std::string_view function, Call&& call) {
 
 std::uint64_t Actor::begin_call() {
   emit_ns_ = 0;
-  // The next call may be as long as the last one.
-  if (!unannounced_.empty() &&
-      clock_ns_ - std::min(call_began_ns_, unannounced_since_ns_) >= most_unannounced_ns_)
-    announce(false);
+  // What was sent waits for the end of another call only where calls have been short for a while.
+  const bool may_wait =
+      short_calls_ >= kShortCalls && clock_ns_ - unannounced_since_ns_ < most_unannounced_ns_;
+  if (!unannounced_.empty() && !may_wait) announce(false);
   if (hops_timed_) clock_ns_ = now_ns();
-  call_began_ns_ = clock_ns_;
   return clock_ns_;
 }
 
@@ -292,6 +293,7 @@ void Actor::account_call(std::uint64_t begin) {
   clock_ns_ = now_ns();
   const std::uint64_t spent = clock_ns_ - begin;
   outside_hops_ns_ += spent - std::min(emit_ns_, spent);
+  short_calls_ = spent < most_unannounced_ns_ ? std::min(short_calls_ + 1, kShortCalls) : 0;
   metrics_.service.add(spent);
   metrics_.busy_ns.add(spent);
   metrics_.calls.add(1);

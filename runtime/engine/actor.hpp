@@ -145,7 +145,7 @@ class Actor final : private Emitter, private CompletionPort {
   std::vector<Edge*> unannounced_;          // were sent something, and the receivers not woken yet
   std::uint64_t unannounced_since_ns_ = 0;
   std::uint64_t announced_ns_ = 0;  // last time in a long call
-  std::uint64_t call_began_ns_ = 0;
+  std::uint32_t short_calls_ = 0;   // in a row, up to a limit
   boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
   // On a line of its own: other threads write it. Both: woken while it runs.
   static constexpr std::uint8_t kDue = 1, kRunning = 2;

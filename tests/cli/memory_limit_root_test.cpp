@@ -118,7 +118,8 @@ TEST_P(MemoryLimit, AJobStreamsFourTimesWhatItMayKeep) {
 
   const std::string events = group.value(group.version2() ? "memory.events" : "memory.oom_control");
   EXPECT_EQ(value_of(events, "oom_kill"), 0U) << events;
-  EXPECT_LE(cached_bytes(model + "/experts.bin"), experts / 16)
+  // Some records at the end of the job may still lie there: those of the last reads, and what was read ahead.
+  EXPECT_LE(cached_bytes(model + "/experts.bin"), experts / 8)
       << "the page cache holds experts a second time";
 
   const Json run = Json::parse(read_file(folder.file("run.json")));

@@ -338,12 +338,19 @@ class HandOver : public ::testing::Test {
     for (std::uint32_t i = 0; i < count; ++i) ASSERT_TRUE(in.push({.first = i}));
     actor->wake(false);
   }
+  // Calls enough for the actor to be taken for one whose calls are short.
+  void SetUp() override {
+    send(20);
+    executor.run_all();
+    stage->calls.clear();
+    received->clear();
+  }
 
   ManualExecutor executor;
   Edge in{64}, out{64};
   std::optional<Actor> actor, consumer;
   ScriptedStage* stage = nullptr;
-  const Calls* received = nullptr;
+  Calls* received = nullptr;
 };
 
 TEST_F(HandOver, ARunGoesOnWithTheReceiverOfWhatItSent) {
@@ -355,6 +362,30 @@ TEST_F(HandOver, ARunGoesOnWithTheReceiverOfWhatItSent) {
   EXPECT_EQ(*received, (Calls{"p0", "p1", "p2"}));
   executor.run_all();
   EXPECT_EQ(stage->calls.size(), 3U) << "a run that nobody is due for does nothing";
+}
+
+// A call that turns out long would hold up what those before it have sent.
+TEST_F(HandOver, BeforeACallOfUnknownLengthReceiversAreWoken) {
+  auto owned = std::make_unique<ScriptedStage>();
+  ScriptedStage* fresh_stage = owned.get();
+  fresh_stage->forward = true;
+  Edge first{8}, second{8};
+  Actor fresh("fresh", kScriptedInfo, std::move(owned), executor, 8);
+  first.consumer = second.producer = &fresh;
+  second.consumer = &*consumer;
+  fresh.connect_input(1, first);
+  fresh.connect_output(0, second);
+  consumer->connect_input(1, second);
+  std::size_t scheduled = 0;
+  fresh_stage->act = [&](Message& message, Emitter&) {
+    if (message.first == 1) scheduled = executor.scheduled();
+  };
+  ASSERT_TRUE(first.push({.first = 0}) && first.push({.first = 1}));
+  fresh.wake(false);
+  EXPECT_EQ(fresh.run(), nullptr);
+  EXPECT_EQ(scheduled, 2U) << "its own wake, and the receiver of the first message";
+  executor.run_all();
+  EXPECT_EQ(*received, (Calls{"p0", "p1"}));
 }
 
 TEST_F(HandOver, AReceiverThatIsDueAlreadyIsLeftToWhoWokeIt) {
