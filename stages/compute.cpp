@@ -62,7 +62,6 @@ class Compute final : public Stage {
     MemoryCursor memory(context.memory());
     batch_.lay_out(memory, spec_->weight_dtype, batch_rows_, widest_ffn(*spec_));
     visits_.resize(services_->steps.size() * 2);
-    leases_ = LeaseRing(services_->plan);
     for (ActiveVisit& active : visits_) {
       for (ReadyList& list : active.ready) list.experts.reserve(spec_->num_experts + 1);
     }
@@ -243,14 +242,15 @@ class Compute final : public Stage {
                      .first = done.front().expert,
                      .count = static_cast<std::uint32_t>(done.size()),
                      .object = &visit});
+    while (leases_.size() < out.owners(kReleased)) leases_.emplace_back(services_->plan);
     for (std::uint32_t owner = 0; owner < out.owners(kReleased); ++owner) {
-      leases_.begin(done.size());
+      LeaseRing& leases = leases_[owner];
+      leases.begin(done.size());
       for (const Ready& ready : done) {
         if (ready.slot != kNoSlot && out.owner(kReleased, ready.expert) == owner)
-          leases_.add({.slot = ready.slot, .expert = ready.expert});
+          leases.add({.slot = ready.slot, .expert = ready.expert});
       }
-      if (const Message message = leases_.message(); message.count > 0)
-        out.emit_to(kReleased, owner, message);
+      if (const Message message = leases.message(); message.count > 0) out.emit_to(kReleased, owner, message);
     }
     experts_->add(done.size());
     active.computed += static_cast<std::uint32_t>(done.size());
@@ -277,8 +277,8 @@ class Compute final : public Stage {
   ExpertBatch batch_;
   std::vector<ActiveVisit> visits_;  // [steps, 2]
   std::vector<ExpertPiece> pieces_;
-  std::vector<Ready> finished_;  // by the batch
-  LeaseRing leases_;
+  std::vector<Ready> finished_;    // by the batch
+  std::vector<LeaseRing> leases_;  // by owner of `released`
   Counter *experts_ = nullptr, *rows_ = nullptr, *batches_ = nullptr, *multiply_adds_ = nullptr;
 };
 

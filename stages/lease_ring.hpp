@@ -1,10 +1,13 @@
-// LeaseRing: leases on their way back, written by one stage and read by those who get its messages.
+// LeaseRing: leases on their way back from one stage to one owner of experts.
 //
 // A message points at leases that lie side by side here. They are written over only after more new ones than
-// can be on their way: the records of a visit are handed out after all that came back from the visits two
-// before it, for stages serve `released` first. So nothing has to say when they have been read.
+// can be on their way to that owner, so nothing has to say when they have been read: each of them is of a
+// record that came by the owner, which looks at `released` before demands and records. Those of two visits
+// ago it has seen when it hands on a record of this one. (An owner whose experts nobody picks sees nothing,
+// and is sent nothing. So a ring is never shared between owners.)
 #pragma once
 
+#include <cassert>
 #include <colibri/messages.hpp>
 #include <colibri/registry.hpp>
 #include <cstddef>
@@ -23,6 +26,7 @@ class LeaseRing {
 
   // Begins a message of at most `leases` leases.
   void begin(std::size_t leases) noexcept {
+    assert(leases <= leases_.size() && "more leases than visits have experts");
     if (leases > leases_.size() - next_) next_ = 0;
     begin_ = next_;
   }

@@ -64,7 +64,6 @@ class Transfer final : public Stage {
     context_ = &context;
     staging_mark_ = kStagingFlag | context.instance() << kStagingBits;
     record_bytes_ = context.services().container->layout().record_bytes;
-    leases_ = LeaseRing(context.services().plan);
     copies_ = context.text("mode") == "copy";
     if (copies_) {
       for (std::uint32_t i = static_cast<std::uint32_t>(context.integer("staging")); i-- > 0;)
@@ -97,10 +96,13 @@ class Transfer final : public Stage {
     Message moved = message;
     moved.data = target;
     moved.count = staging | staging_mark_;
-    leases_.begin(1);
-    leases_.add({.slot = message.count, .expert = message.first});
+    const std::uint32_t owner = out.owner(kReleased, message.first);
     out.emit_to(kExperts, out.owner(kExperts, message.first), moved);
-    out.emit_to(kReleased, out.owner(kReleased, message.first), leases_.message());
+    if (owner >= out.owners(kReleased)) return Wait::none;
+    LeaseRing& leases = leases_to(owner);
+    leases.begin(1);
+    leases.add({.slot = message.count, .expert = message.first});
+    out.emit_to(kReleased, owner, leases.message());
     return Wait::none;
   }
 
@@ -112,12 +114,17 @@ class Transfer final : public Stage {
       if (is_own_staging(lease.slot)) free_.push_back(lease.slot & (kStagingLimit - 1));
     }
     for (std::uint32_t owner = 0; owner < out.owners(kReleased); ++owner) {
-      leases_.begin(message.count);
+      LeaseRing& leases = leases_to(owner);
+      leases.begin(message.count);
       for (const Lease& lease : message.leases()) {
-        if (!is_own_staging(lease.slot) && out.owner(kReleased, lease.expert) == owner) leases_.add(lease);
+        if (!is_own_staging(lease.slot) && out.owner(kReleased, lease.expert) == owner) leases.add(lease);
       }
-      if (const Message passed = leases_.message(); passed.count > 0) out.emit_to(kReleased, owner, passed);
+      if (const Message passed = leases.message(); passed.count > 0) out.emit_to(kReleased, owner, passed);
     }
+  }
+  LeaseRing& leases_to(std::uint32_t owner) {
+    while (leases_.size() <= owner) leases_.emplace_back(context_->services().plan);
+    return leases_[owner];
   }
   bool is_own_staging(std::uint32_t slot) const noexcept {
     return (slot & ~(kStagingLimit - 1)) == staging_mark_;
@@ -128,7 +135,7 @@ class Transfer final : public Stage {
   std::uint32_t staging_mark_ = 0;
   bool copies_ = false;
   std::vector<std::uint32_t> free_;  // staging records
-  LeaseRing leases_;
+  std::vector<LeaseRing> leases_;    // by owner of `released`
   Counter *handed_over_ = nullptr, *copied_bytes_ = nullptr;
 };
 
@@ -141,7 +148,7 @@ const StageInfo kTransferInfo = {
     .outputs = kOutputs,
     .params = kParams,
     .metrics = kMetrics,
-    .max_emits = 0,
+    .max_emits = 1,
     .partitioned = true,
 };
 

@@ -261,6 +261,33 @@ TEST(SharedExperts, AFetchWithoutWorkMayBeSlow) {
 }
 
 // A record that cannot be read fails the requests that need it, whichever fetch has it; the job goes on.
+// One expert has a fetch, or a transfer, of its own, which gets its turn only when nobody else can run: what
+// came back to it long ago must still be what it was.
+TEST(SharedExperts, AStageWithOneExpertMaySleepForManyVisits) {
+  const fs::path container = golden_container("mixtral", "config.json", "auto");
+  for (const bool fetches : {true, false}) {
+    SharedOut shape{"starved", {{"all"}}, {{"all"}}, {{"all"}}, false};
+    (fetches ? shape.fetch : shape.transfer) = {{"0"}, {"1-"}};
+    const std::string starved = fetches ? "fetch0" : "transfer0";
+    const auto engine = open_shared(container, shared_out_yaml(shape),
+                                    {{"memory.experts", "100%"},
+                                     {"steps.max_rows", "24"},
+                                     {"steps.wave_rows", "1"},
+                                     {"steps.in_flight", "1"}});
+    ASSERT_NE(engine, nullptr);
+    for (const GoldenCase& one : golden_cases("mixtral")) {
+      SCOPED_TRACE(starved);
+      std::vector<std::int32_t> prompt = one.prompt;
+      prompt.resize(std::min<std::size_t>(prompt.size(), 8));
+      Request request = generate_request(prompt, 100);
+      request.ignore_eos = true;
+      StepScheduler scheduler(1);
+      scheduler.run_first([&](std::string_view name) { return name != starved; });
+      run_job(*engine, {request}, {.stepped = &scheduler});  // which fails the test when the job fails
+    }
+  }
+}
+
 TEST(SharedExperts, AFailedReadFailsTheRequestsThatNeedIt) {
   const auto container = golden_container("qwen2_moe", "config.json", "auto");
   const auto engine = open_shared(container, shared_out_yaml(shapes()[2]), {{"memory.experts", "min"}});
