@@ -50,9 +50,16 @@ void HintGate::ended(std::uint32_t slot, bool read, Time now) noexcept {
 }
 
 void HintGate::visit_begins(Time now) noexcept {
-  const double gap = demanded_ > 0 ? 0.0 : static_cast<double>((now - quiet_since_).count());
-  if (gap_.samples > 0) gap_error_.add(std::abs(gap - gap_.value));
-  gap_.add(gap);
+  // The first visit comes after no other. A pause between jobs is no gap either: of a long one only as much
+  // counts as would let a read end for each slot.
+  if (visited_) {
+    const double most = alone_.value * static_cast<double>(flights_.size());
+    const double gap =
+        demanded_ > 0 ? 0.0 : std::min(static_cast<double>((now - quiet_since_).count()), most);
+    if (gap_.samples > 0) gap_error_.add(std::abs(gap - gap_.value));
+    gap_.add(gap);
+  }
+  visited_ = true;
   quiet_since_ = now;
 }
 

@@ -62,11 +62,12 @@ class HintGate {
 
   std::vector<Flight> flights_;  // [slots]
   std::uint32_t in_flight_ = 0, demanded_ = 0;
-  Time quiet_since_{0};  // no demanded read in flight; meaningless while there are
-  Mean alone_;           // nanoseconds of a read that finds the drive idle
-  Mean sharing_;         // 0: reads in flight do not slow each other down; 1: the drive does one at a time
-  Mean gap_;             // nanoseconds from the last demanded record to the next visit
-  Mean gap_error_;       // by which gaps differ from that
+  bool visited_ = false;  // a visit has begun
+  Time quiet_since_{0};   // no demanded read in flight; meaningless while there are
+  Mean alone_;            // nanoseconds of a read that finds the drive idle
+  Mean sharing_;          // 0: reads in flight do not slow each other down; 1: the drive does one at a time
+  Mean gap_;              // nanoseconds from the last demanded record to the next visit
+  Mean gap_error_;        // by which gaps differ from that
   std::array<Outcomes, kRanges> outcomes_{};
 };
 

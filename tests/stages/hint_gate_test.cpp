@@ -63,6 +63,17 @@ TEST(HintGate, ReadsThatFitOrThatDisturbNobodyAreFree) {
   EXPECT_LT(wide.threshold(last), 0.01F);
 }
 
+// Clocks count from when a machine was started, and jobs may wait for requests.
+TEST(HintGate, NeitherTheTimeBeforeTheFirstVisitNorAPauseIsAGap) {
+  HintGate gate(4);
+  const Time read(10'000), gap(1'000);
+  const Time day(std::int64_t{86'400} * 1'000'000'000);
+  Time now = run_visits(gate, 40, read, gap, true, day);
+  EXPECT_NEAR(gate.threshold(now - gap), 0.9, 0.03);
+  now = run_visits(gate, 100, read, gap, true, now + day);
+  EXPECT_NEAR(gate.threshold(now - gap), 0.9, 0.1) << "a hundred visits after a pause";
+}
+
 TEST(HintGate, LearnsHowFarProbabilitiesAreTrue) {
   HintGate gate(1);
   EXPECT_FLOAT_EQ(gate.probability(0.9F), 0.9F);
