@@ -233,10 +233,10 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
        .set = set_step_count<&StepsSpec::wave_rows, &StepsSpec::wave_rows_origin>,
        .get = get_step_count<&StepsSpec::wave_rows, &StepsSpec::wave_rows_origin>},
       {.section = "steps",
-       .param = count_param(
-           "in_flight", "steps", 8,
-           "steps at a time; more than one reads more, and pays when computing is the limit; auto: 2 where every "
-           "expert has a slot, else 1"),
+       .param = count_param("in_flight", "steps", 8,
+                            "steps at a time; more than one goes through the weights more often, and pays "
+                            "only for models that fit "
+                            "into the caches of the processor; auto: 1"),
        .set = set_step_count<&StepsSpec::in_flight, &StepsSpec::in_flight_origin>,
        .get = get_step_count<&StepsSpec::in_flight, &StepsSpec::in_flight_origin>},
       {.section = "profile",

@@ -83,7 +83,8 @@ Actor* Actor::run() {
   if (phase_ == nullptr || phase_->load(std::memory_order_seq_cst) != RunPhase::starting) next = take_turn();
   std::uint8_t running = kRunning;
   if (!state_.compare_exchange_strong(running, 0, std::memory_order_seq_cst)) {
-    state_.store(kDue, std::memory_order_seq_cst);  // nobody has scheduled it
+    // Nobody has scheduled it. An exchange, which hands on what those who made it due have written.
+    state_.exchange(kDue, std::memory_order_seq_cst);
     executor_.schedule(*this, false);
   }
   return next;

@@ -56,10 +56,6 @@ struct MemoryPlan {
 
   // Longest request that the KV pages can hold, in tokens.
   std::uint64_t longest_request() const noexcept { return kv_pages * kernels::kKvPagePositions; }
-  // Every record has a slot: nothing is read twice.
-  bool all_resident() const noexcept {
-    return slots == std::uint64_t{inputs.spec->num_moe_layers()} * inputs.spec->num_experts;
-  }
   std::string to_table() const;
   std::string to_json() const;
 };

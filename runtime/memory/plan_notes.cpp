@@ -26,10 +26,7 @@ void add_step_notes(const StepsSpec& steps, const PlanInputs& inputs, ValueNotes
     notes["steps.wave_rows"] =
         std::to_string(inputs.wave_rows) + (steps.wave_rows ? ": no wave has more rows than its step" : "");
   }
-  if (!steps.in_flight) {
-    notes["steps.in_flight"] =
-        inputs.in_flight > 1 ? std::to_string(inputs.in_flight) + ": every expert has a slot" : "1";
-  }
+  if (!steps.in_flight) notes["steps.in_flight"] = std::to_string(inputs.in_flight);
 }
 
 void add_plan_notes(const PipelineSpec& spec, StageInfos kinds, const Machine& machine,

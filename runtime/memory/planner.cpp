@@ -167,6 +167,9 @@ PlanInputs Planner::inputs(std::uint32_t max_rows) const {
   inputs.spec = &container.spec();
   inputs.max_rows = max_rows;
   inputs.wave_rows = std::min(pipeline.steps.wave_rows.value_or(kDefaultWaveRows), inputs.max_rows);
+  // auto: one step. A batch in two steps goes through the weights twice: from the drive where they do not
+  // fit, and from memory where they do, which costs a third of the tokens a second of a model larger than the
+  // caches.
   inputs.in_flight = pipeline.steps.in_flight.value_or(1);
   inputs.threads = placement.most_threads();
   const std::string_view depth = param_of(pipeline, registry, "predict", "depth");
@@ -177,29 +180,10 @@ PlanInputs Planner::inputs(std::uint32_t max_rows) const {
   return inputs;
 }
 
-// A second step in flight has the first one's attention, norms and sampling beside its own experts, but a
-// batch in two steps reads twice what is not resident. So there are two where every record has a slot and
-// both fit; not in sweeps, which are to be few and large.
 MemoryPlan Planner::plan(std::uint32_t max_rows, PlanRefusals& refusals) const {
-  PlanInputs steps = inputs(max_rows);
-  if (!pipeline.steps.in_flight && workload.rows == 0) {
-    PipelineProblems problems;
-    PlanRefusals against(&problems);
-    steps.in_flight = 2;
-    check_circulation(pipeline, steps, problems);
-    MemoryPlan two = plan_steps(steps, against);
-    check_edge_capacities(pipeline, registry.infos(), two.credits, problems);
-    const bool fits = problems.lines.empty() && two.longest_request() >= two.max_seq_len;
-    if (fits && two.all_resident()) return two;
-    steps.in_flight = 1;
-  }
-  return plan_steps(steps, refusals);
-}
-
-MemoryPlan Planner::plan_steps(const PlanInputs& inputs, PlanRefusals& refusals) const {
   MemoryPlan plan;
   plan.placement = placement;
-  plan.inputs = inputs;
+  plan.inputs = inputs(max_rows);
   plan.usable_bytes = usable_bytes;
   plan.max_seq_len = container.spec().max_seq_len;
 

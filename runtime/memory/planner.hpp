@@ -23,12 +23,9 @@ struct Planner {
   std::uint64_t process_bytes = 0;
   PlacementPlan placement;
 
-  PlanInputs inputs(std::uint32_t max_rows) const;  // with one step in flight, unless it is set
-  // max_rows was checked to circulate (check_circulation). Chooses how many steps are in flight.
+  PlanInputs inputs(std::uint32_t max_rows) const;
+  // max_rows was checked to circulate (check_circulation).
   MemoryPlan plan(std::uint32_t max_rows, PlanRefusals& refusals) const;
-
- private:
-  MemoryPlan plan_steps(const PlanInputs& inputs, PlanRefusals& refusals) const;
 };
 
 // Rows of the steps in which the workload reads least: the default without a workload, or when nothing else

@@ -78,7 +78,7 @@ TEST(CheckDump, SaysWhatAModelMakesOfAutomaticValues) {
   for (const char* part :
        {"\n  static: auto  # default; here ", ": dense weights\n", " KV pages of ",
         "\n  max_rows: 32  # command line --max-rows\n", "\n  wave_rows: auto  # default; here 32\n",
-        "\n  in_flight: auto  # default; here 2: every expert has a slot\n", " slots of ", "to: admit.requests, capacity: auto}  # ",
+        "\n  in_flight: auto  # default; here 1\n", " slots of ", "to: admit.requests, capacity: auto}  # ",
         "; capacity: default; here 64 messages\n"}) {
     EXPECT_TRUE(contains(result.out, part)) << part << "\n" << result.out;
   }

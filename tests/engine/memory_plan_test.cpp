@@ -288,60 +288,6 @@ TEST_F(MemoryPlanTest, AutomaticSlotsFillWhatIsLeft) {
   EXPECT_EQ(tight.value().usable_bytes, available / 10 * 8 + (available % 10) * 8 / 10);
 }
 
-// Two steps at a time read nothing twice where every record has a slot.
-TEST_F(MemoryPlanTest, TwoStepsAreInFlightWhereNothingIsReadTwice) {
-  const auto in_flight = [&](const Settings& settings) {
-    const auto planned = plan(settings);
-    EXPECT_TRUE(planned.is_ok()) << planned.status().to_string();
-    return planned.is_ok() ? planned.value().inputs.in_flight : 0;
-  };
-  EXPECT_EQ(in_flight({{"memory.experts", "100%"}}), 2U);
-  EXPECT_EQ(in_flight({{"memory.experts", "auto"}}), 2U);
-  EXPECT_EQ(in_flight({{"memory.experts", "94%"}}), 1U);  // 15 of 16
-  EXPECT_EQ(in_flight({{"memory.experts", "100%"}, {"steps.in_flight", "1"}}), 1U);
-  EXPECT_EQ(in_flight({{"memory.experts", "25%"}, {"steps.in_flight", "2"}}), 2U);
-}
-
-// What one step fits into is never refused for want of room for a second one.
-TEST_F(MemoryPlanTest, ASecondStepIsLeftOutWhereItDoesNotFit) {
-  const Settings all = {{"memory.experts", "100%"}};
-  Settings one_step = all;
-  one_step.emplace_back("steps.in_flight", "1");
-  EXPECT_GT(plan(all).value().total_bytes, plan(one_step).value().total_bytes);
-  // The least memory with which one step is accepted.
-  std::uint64_t refused = 0, enough = std::uint64_t{1} << 40;
-  while (enough - refused > 1) {
-    const std::uint64_t middle = refused + (enough - refused) / 2;
-    (plan(one_step, middle).is_ok() ? enough : refused) = middle;
-  }
-  const auto tight = plan(all, enough);
-  ASSERT_TRUE(tight.is_ok()) << tight.status().to_string();
-  EXPECT_EQ(tight.value().inputs.in_flight, 1U);
-
-  // Pages for a request of full length are worth more than a second step.
-  const MemoryPlan one = plan(one_step).value();
-  const std::uint64_t pages = (spec().max_seq_len + 15) / 16;
-  const std::uint64_t dynamic = one.dynamic_bytes - (one.kv_pages - pages) * one.kv_page_bytes;
-  Settings small = all;
-  small.emplace_back("memory.dynamic", std::to_string(dynamic));
-  const MemoryPlan little = plan(small).value();
-  EXPECT_EQ(little.inputs.in_flight, 1U);
-  EXPECT_GE(little.longest_request(), spec().max_seq_len);
-
-  // Edges that were given room for the waves of one step.
-  PipelineSpec narrow = pipeline_with({{"memory.dynamic", "auto"}, {"memory.experts", "100%"}});
-  for (EdgeSpec& edge : narrow.edges) {
-    if (edge.from_port == "waves") edge.capacity = one.credits[static_cast<std::size_t>(MessageType::wave)];
-  }
-  Machine machine;
-  machine.cpus = {0, 1};
-  PipelineProblems problems;
-  const auto narrowed = plan_memory(*container_, narrow, registry_, machine, kProcess, {}, &problems);
-  ASSERT_TRUE(narrowed.is_ok()) << narrowed.status().to_string();
-  EXPECT_TRUE(problems.lines.empty()) << problems.lines.front();
-  EXPECT_EQ(narrowed.value().inputs.in_flight, 1U);
-}
-
 TEST_F(MemoryPlanTest, EveryPoolAddsUp) {
   for (const char* in_flight : {"1", "2"}) {
     const MemoryPlan planned =

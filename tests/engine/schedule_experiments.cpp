@@ -37,8 +37,7 @@ std::vector<std::int32_t> tokens(std::size_t count) {
 
 // Sixteen prompts that fill one step: one step if they may all wait for each other.
 std::string steps_of(const std::string& waiting) {
-  const auto engine = open_engine(
-      model(), {{"steps.max_rows", "64"}, {"steps.in_flight", "1"}, {"stages.admit.waiting", waiting}});
+  const auto engine = open_engine(model(), {{"steps.max_rows", "64"}, {"stages.admit.waiting", waiting}});
   if (engine == nullptr) return "";
   std::vector<Request> requests;
   for (int i = 0; i < 16; ++i) requests.push_back(generate_request(tokens(4), 1));
@@ -59,8 +58,7 @@ class OrderSink final : public ResultSink {
 
 // One prompt a step; the later ones generate longer.
 std::string first_to_finish(const std::string& order) {
-  const auto engine = open_engine(
-      model(), {{"steps.max_rows", "4"}, {"steps.in_flight", "1"}, {"stages.admit.order", order}});
+  const auto engine = open_engine(model(), {{"steps.max_rows", "4"}, {"stages.admit.order", order}});
   if (engine == nullptr) return "";
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 6; ++i) {

@@ -62,9 +62,8 @@ std::string high_water(const std::string& capacity) {
   const std::string edge = "{from: read.requests, to: admit.requests}";
   yaml.replace(yaml.find(edge), edge.size(),
                "{from: read.requests, to: admit.requests, capacity: " + capacity + "}");
-  const auto engine = open_pipeline(model(), pipeline_from(yaml, {{"memory.dynamic", "8MiB"},
-                                                                  {"steps.in_flight", "1"},
-                                                                  {"stages.admit.waiting", "1"}}));
+  const auto engine = open_pipeline(
+      model(), pipeline_from(yaml, {{"memory.dynamic", "8MiB"}, {"stages.admit.waiting", "1"}}));
   if (engine == nullptr) return {};
   StepScheduler scheduler(3);
   const JobRun run =
