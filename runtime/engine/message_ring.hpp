@@ -1,9 +1,9 @@
 // MessageRing: the ring of an edge, for one producer and one consumer, made for few trips of cache lines.
 //
 // Most of what a message costs between two processors is lines that travel. Here a message is one line; each
-// side counts on a line of its own, which the other looks at only when what it saw last is used up (Lee,
-// Shi and Bu: MCRingBuffer, 2010, without its batches: a message is visible at once). So while
-// messages queue up, one line travels for each.
+// side counts on a line of its own, which the other looks at only when what it saw last is used up (as
+// in MCRingBuffer of Lee, Bu and Chandranmenon, IPDPS 2010, without its batches: a message is visible at
+// once). So while messages queue up, one line travels for each.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,8 @@ class MessageRing {
     const std::uint32_t pushed = pushed_.load(std::memory_order_seq_cst);
     return std::min(pushed - popped, capacity_);
   }
-  // The highest level that either side has seen.
+  // The highest level that either side has seen when it looked at the other's count: between two such looks
+  // it may have been higher, by what came while the consumer took what it knew of.
   std::uint32_t high_water() const noexcept {
     return std::max(seen_by_producer_.load(std::memory_order_relaxed),
                     seen_by_consumer_.load(std::memory_order_relaxed));

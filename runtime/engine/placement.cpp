@@ -21,7 +21,7 @@
 namespace colibri {
 namespace {
 
-// Runs of one task, each handed over to by the one before; then tasks that wait get their turn.
+// Runs of one task, each handed over to by the one before; then another thread may take over.
 constexpr int kRunsInARow = 16;
 
 using Wake = tbb::flow::continue_msg;

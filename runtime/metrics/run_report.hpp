@@ -21,7 +21,7 @@ struct StageReport {
   std::vector<std::pair<std::string, double>> blocked_seconds;
   double p50_seconds = 0, p95_seconds = 0, p99_seconds = 0, max_seconds = 0;  // one call
   double queue_p50_seconds = 0, queue_p95_seconds = 0, queue_p99_seconds = 0, queue_max_seconds = 0;
-  std::uint32_t queue_high_water = 0;                          // fullest input edge
+  std::uint32_t queue_high_water = 0;                          // fullest input edge, as its two ends saw it
   std::vector<std::pair<std::string, std::uint64_t>> metrics;  // as declared in StageInfo
 
   std::uint64_t metric(std::string_view metric_name) const noexcept;  // 0 when it has none of this name
