@@ -440,7 +440,7 @@ class Fetch final : public Stage {
       read(index, true);
     }
     // One slot stays free for a demand.
-    while (table_->free_slots() >= 2) {
+    while (!hints_.empty() && table_->free_slots() >= 2) {
       const float threshold = gate_.threshold(now());
       const Hint* likely =
           hints_.first([&](const Hint& hint) { return gate_.probability(hint.probability) >= threshold; });

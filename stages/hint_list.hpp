@@ -21,6 +21,7 @@ class HintList {
  public:
   explicit HintList(std::size_t records = 0) { hints_.reserve(records); }
 
+  bool empty() const noexcept { return hints_.empty(); }
   // The first one that is `worth` it, to be taken out by `take`; null: there is none.
   template <class Worth>
   const Hint* first(Worth&& worth) const noexcept {

@@ -18,7 +18,6 @@ namespace colibri {
 
 class LeaseRing {
  public:
-  LeaseRing() = default;
   explicit LeaseRing(const PlanInputs& plan)
       // Visits two by two, as steps have them: two such pairs hold all that is on its way, a third one covers
       // what stays empty at the end, since a message lies in one piece.

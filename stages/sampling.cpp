@@ -31,7 +31,7 @@ void sort_best(std::uint32_t* order, std::uint32_t begin, std::uint32_t end, std
 // Moves all that can be among the `count` best of [0, vocab) to the front of `order`, which is 0, 1, 2, ...,
 // and returns how many they are. The largest of each of some disjoint columns of logits is looked at: the
 // count-th best of these is reached by at least `count` logits. For logits in any usual order by hardly more,
-// and two passes that a processor makes eight or sixteen logits at a time save a selection over all of them.
+// and two passes in their order, of which the second moves few, save a selection over all of them.
 std::uint32_t narrowed(std::uint32_t* order, std::uint32_t count, std::uint32_t vocab,
                        const float* logits) noexcept {
   if (count > kColumns / 4 || vocab < 4 * kColumns) return vocab;

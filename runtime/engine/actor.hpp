@@ -150,7 +150,7 @@ class Actor final : private Emitter, private CompletionPort {
   // On a line of its own: other threads write it. Both: woken while it runs.
   static constexpr std::uint8_t kDue = 1, kRunning = 2;
   alignas(kCacheLine) std::atomic<std::uint8_t> state_{0};
-  alignas(kCacheLine) std::atomic<std::uint32_t> turn_{0};  // see turn(); orders runs for memory
+  alignas(kCacheLine) std::atomic<std::uint32_t> turn_{0};  // see turn()
   const std::atomic<RunPhase>* phase_ = nullptr;
   std::atomic<Wait> blocked_{Wait::none};  // what the stage answered last; other threads only look
   std::uint32_t blocked_port_ = 0;         // the port that it answered for
