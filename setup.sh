@@ -64,6 +64,8 @@ libssl-dev         header   openssl/evp.h
 libspdlog-dev      header   spdlog/spdlog.h
 libgtest-dev       header   gtest/gtest.h
 libbenchmark-dev   header   benchmark/benchmark.h
+valgrind           optional -
+python3            optional -
 TABLE
 }
 
