@@ -83,11 +83,7 @@ class Compute final : public Stage {
       if (has_shared_)
         active.ready[kShared].experts.push_back({.expert = spec_->num_experts, .slot = kNoSlot});
     } else {
-      if (const std::unique_ptr<Status> error = message.take_error()) {
-        visit.expert_status[message.first] = *error;
-      }
-      active.ready[message.last ? kKept : kPassing].experts.push_back(
-          {.expert = message.first, .slot = message.count, .record = message.data});
+      take_records(message, visit, active);
     }
     return has_work() ? Wait::input : Wait::none;
   }
@@ -137,6 +133,21 @@ class Compute final : public Stage {
 
   bool has_work() {
     return std::any_of(visits_.begin(), visits_.end(), [](ActiveVisit& active) { return active.has_work(); });
+  }
+
+  static void take_records(Message& message, Visit& visit, ActiveVisit& active) {
+    if (const std::unique_ptr<Status> error = message.take_error()) {
+      visit.expert_status[message.first] = *error;
+      active.ready[kPassing].experts.push_back({.expert = message.first, .slot = kNoSlot});
+      return;
+    }
+    std::uint32_t expert = message.first;
+    for (std::uint32_t i = 0; i < message.count; ++i) {
+      const LentRecord& record = visit.records[expert];
+      active.ready[record.kept ? kKept : kPassing].experts.push_back(
+          {.expert = expert, .slot = record.slot, .record = record.data});
+      expert = record.next;
+    }
   }
 
   // The oldest complete visit with a ready expert.

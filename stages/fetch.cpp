@@ -15,7 +15,7 @@
 // A Visit is looked at in one place, `demanded`, for the experts that the demand names: the visit lasts at
 // least until the last of these was handed out and computed. All else travels by value in the demand, since a
 // fetch whose experts are done, or that has none of the visit, may hear of its end when the object is in
-// use again. Later the address only is handed on, with a record that the visit still waits for.
+// use again. Later only the place of a record that the visit still waits for is written into it.
 #include "stages/fetch.hpp"
 
 #include <algorithm>
@@ -39,6 +39,7 @@
 #include "stages/prewarm_list.hpp"
 #include "stages/read_arrivals.hpp"
 #include "stages/read_deadlines.hpp"
+#include "stages/record_chains.hpp"
 #include "stages/record_places.hpp"
 #include "stages/slot_table.hpp"
 #include "stages/visit_progress.hpp"
@@ -131,7 +132,9 @@ class Fetch final : public Stage {
       case kHints: hinted(*message.hints(), out); break;
       default: assert(false);
     }
+    records_.send_all(out);  // what is there need not wait for reads to be issued
     issue_reads(out);
+    records_.send_all(out);
     return Wait::none;
   }
 
@@ -262,19 +265,15 @@ class Fetch final : public Stage {
     out.emit_to(kExperts, out.owner(kExperts, demand.expert),
                 {.type = MessageType::expert,
                  .first = demand.expert,
-                 .count = SlotTable::kNone,
+                 .count = 1,
                  .object = demand.visit,
                  .error = new Status(error)});
   }
 
   void hand_out(const Pending& demand, std::uint32_t index, Emitter& out) {
-    out.emit_to(kExperts, out.owner(kExperts, demand.expert),
-                {.type = MessageType::expert,
-                 .last = table_->slot(index).resident,
-                 .first = demand.expert,
-                 .count = share_.first + index,
-                 .object = demand.visit,
-                 .data = memory_of(index)});
+    demand.visit->records[demand.expert] = {
+        .data = memory_of(index), .slot = share_.first + index, .kept = table_->slot(index).resident};
+    records_.add(*demand.visit, demand.expert, out);
   }
 
   void completed(std::uint32_t index, Emitter& out) {
@@ -508,6 +507,7 @@ class Fetch final : public Stage {
   std::unique_ptr<ReadWatch> watch_;
   FixedRing<Pending> pending_;  // demands without a slot, oldest first
   std::uint64_t next_order_ = 0;
+  RecordChains records_{kExperts};
   HintList hints_;  // not yet read
   HintGate gate_;
   std::vector<float> named_;                   // [slots] probability of the hint that the slot was read for

@@ -1,20 +1,23 @@
 // transfer: brings a record to where it is computed.
 //
-// On one memory node the slot itself is handed over and nothing moves. In copy mode the
+// On one memory node the slot itself is handed over: nothing moves, and messages go past the stage unless
+// it has to share them out among several. In copy mode the
 // record is copied into staging memory next to the consumer and the slot goes back to
 // `fetch` at once, so that reads can go on; when no staging is free the slot is handed over
 // instead, so that staging memory can never hold up a visit. Staging memory is numbered like
 // slots, with a mark and the number of its stage, so that it comes back to where it belongs
-// however many transfers a record passes. Of a visit only the address is handed on.
+// however many transfers a record passes. Of a visit only the records that a message is about are looked at.
 #include "stages/transfer.hpp"
 
 #include <cassert>
 #include <charconv>
 #include <colibri/services.hpp>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "stages/lease_ring.hpp"
+#include "stages/record_chains.hpp"
 #include "stages/tiling.hpp"
 
 namespace colibri {
@@ -40,7 +43,8 @@ constexpr ParamInfo kParams[] = {
      .default_value = "handover",
      .choices = "handover|copy",
      .help =
-         "handover: compute reads the slot itself; copy: into staging memory, and the slot is free at once"},
+         "handover: compute reads the slot itself, and messages go past this stage unless it shares them out "
+         "among several; copy: into staging memory, and the slot is free at once"},
     {.name = "staging",
      .type = ParamType::integer,
      .unit = "records",
@@ -50,9 +54,10 @@ constexpr ParamInfo kParams[] = {
      .help = "records of staging memory in copy mode"},
 };
 constexpr MetricInfo kMetrics[] = {
-    {"handed_over_total", "records whose slot was handed on"},
+    {"handed_over_total", "records whose slot was handed on by this stage"},
     {"copied_bytes_total", "bytes copied into staging memory"},
 };
+enum Input : std::uint8_t { kReleasedIn, kExpertsIn };
 enum Output : std::uint32_t { kExperts, kReleased };
 constexpr std::uint32_t kStagingFlag = 0x80000000U;  // in a slot number: staging memory, of the stage in the
                                                      // bits from kStagingBits on
@@ -60,6 +65,12 @@ constexpr std::size_t kCopyTileBytes = 256 * 1024;
 
 class Transfer final : public Stage {
  public:
+  std::span<const std::uint32_t> passes_to(const StageContext& context) const override {
+    static constexpr std::uint32_t kPasses[] = {kReleased, kExperts};
+    if (context.text("mode") == "copy") return {};
+    return kPasses;
+  }
+
   Status start(StageContext& context) override {
     context_ = &context;
     staging_mark_ = kStagingFlag | context.instance() << kStagingBits;
@@ -75,56 +86,75 @@ class Transfer final : public Stage {
   }
 
   Wait on_message(Message& message, Emitter& out) override {
-    if (message.type == MessageType::slot) {
+    if (message.port == kReleasedIn) {
       released(message, out);
       return Wait::none;
     }
-    if (message.data == nullptr || free_.empty()) {
-      handed_over_->add(message.data == nullptr ? 0 : 1);
+    if (message.error != nullptr || (!copies_ && out.owners(kExperts) == 1)) {
+      handed_over_->add(message.error != nullptr ? 0 : message.count);
       out.emit_to(kExperts, out.owner(kExperts, message.first), message);
       return Wait::none;
     }
+    begin_leases(message.count, out);
+    Visit& visit = *message.visit();
+    std::uint32_t expert = message.first;
+    for (std::uint32_t i = 0; i < message.count; ++i) {
+      LentRecord& record = visit.records[expert];
+      const std::uint32_t next = record.next;
+      if (free_.empty()) {
+        handed_over_->add(1);
+      } else {
+        const std::uint32_t owner = out.owner(kReleased, expert);
+        if (owner < leases_.size()) leases_[owner].add({.slot = record.slot, .expert = expert});
+        copy(record);
+      }
+      records_.add(visit, expert, out);
+      expert = next;
+    }
+    records_.send_all(out);
+    send_leases(out);
+    return Wait::none;
+  }
+
+ private:
+  // Into staging memory.
+  void copy(LentRecord& record) {
     const std::uint32_t staging = free_.back();
     free_.pop_back();
     std::byte* target = context_->memory().data() + staging * record_bytes_;
     const std::size_t tiles = (record_bytes_ + kCopyTileBytes - 1) / kCopyTileBytes;
     context_->parallel(tiles, [&](std::size_t tile) {
       const auto [begin, end] = tile_range(record_bytes_, tiles, tile);
-      std::memcpy(target + begin, message.data + begin, end - begin);
+      std::memcpy(target + begin, record.data + begin, end - begin);
     });
     copied_bytes_->add(record_bytes_);
-    Message moved = message;
-    moved.data = target;
-    moved.count = staging | staging_mark_;
-    const std::uint32_t owner = out.owner(kReleased, message.first);
-    out.emit_to(kExperts, out.owner(kExperts, message.first), moved);
-    if (owner >= out.owners(kReleased)) return Wait::none;
-    LeaseRing& leases = leases_to(owner);
-    leases.begin(1);
-    leases.add({.slot = message.count, .expert = message.first});
-    out.emit_to(kReleased, owner, leases.message());
-    return Wait::none;
+    record = {.data = target, .slot = staging | staging_mark_};
   }
 
- private:
   // Own staging memory is free again; the rest goes on to the owner of its expert.
   void released(const Message& message, Emitter& out) {
     if (!copies_ && out.owners(kReleased) == 1) return out.emit(kReleased, message);
+    begin_leases(message.count, out);
     for (const Lease& lease : message.leases()) {
-      if (is_own_staging(lease.slot)) free_.push_back(lease.slot & (kStagingLimit - 1));
-    }
-    for (std::uint32_t owner = 0; owner < out.owners(kReleased); ++owner) {
-      LeaseRing& leases = leases_to(owner);
-      leases.begin(message.count);
-      for (const Lease& lease : message.leases()) {
-        if (!is_own_staging(lease.slot) && out.owner(kReleased, lease.expert) == owner) leases.add(lease);
+      if (is_own_staging(lease.slot)) {
+        free_.push_back(lease.slot & (kStagingLimit - 1));
+      } else if (const std::uint32_t owner = out.owner(kReleased, lease.expert); owner < leases_.size()) {
+        leases_[owner].add(lease);
       }
-      if (const Message passed = leases.message(); passed.count > 0) out.emit_to(kReleased, owner, passed);
     }
+    send_leases(out);
   }
-  LeaseRing& leases_to(std::uint32_t owner) {
-    while (leases_.size() <= owner) leases_.emplace_back(context_->services().plan);
-    return leases_[owner];
+
+  // At most so many for each owner.
+  void begin_leases(std::size_t leases, const Emitter& out) {
+    while (leases_.size() < out.owners(kReleased)) leases_.emplace_back(context_->services().plan);
+    for (LeaseRing& ring : leases_) ring.begin(leases);
+  }
+  void send_leases(Emitter& out) {
+    for (std::uint32_t owner = 0; owner < leases_.size(); ++owner) {
+      if (const Message message = leases_[owner].message(); message.count > 0)
+        out.emit_to(kReleased, owner, message);
+    }
   }
   bool is_own_staging(std::uint32_t slot) const noexcept {
     return (slot & ~(kStagingLimit - 1)) == staging_mark_;
@@ -135,7 +165,8 @@ class Transfer final : public Stage {
   std::uint32_t staging_mark_ = 0;
   bool copies_ = false;
   std::vector<std::uint32_t> free_;  // staging records
-  std::vector<LeaseRing> leases_;    // by owner of `released`
+  RecordChains records_{kExperts};
+  std::vector<LeaseRing> leases_;  // by owner of `released`
   Counter *handed_over_ = nullptr, *copied_bytes_ = nullptr;
 };
 

@@ -22,7 +22,7 @@ enum class MessageType : std::uint8_t {
   visit,          // Visit*: all waves are routed, rows per expert are known
   residual_copy,  // HintBatch*: residual rows for the predictor
   hint,           // HintBatch*: experts that a later visit may need
-  expert,         // ExpertReady: a record lies in a slot
+  expert,         // Visit*: records lie in slots
   slot,           // slots whose leases ended
   expert_done,    // an expert's rows are computed
   host,           // types of the host program

@@ -49,6 +49,7 @@ Actor::Actor(std::string name, const StageInfo& info, std::unique_ptr<Stage> sta
       executor_(executor),
       most_unannounced_ns_(executor.most_unannounced_ns()),
       inputs_(info.inputs.size()),
+      passing_(info.inputs.size()),
       next_edge_(info.inputs.size()),
       outputs_(info.outputs.size()),
       completions_(completion_capacity) {}
@@ -102,6 +103,7 @@ Actor* Actor::take_turn() {
   }
   hops_timed_ = runs_++ % kRunsPerTiming == 0;
   outside_hops_ns_ = 0;
+  readings_ = 0;
   const int calls_per_run = executor_.calls_per_run();
   int calls = 0;
   while (!ended() && !aborted() && calls < calls_per_run && step()) ++calls;
@@ -111,7 +113,10 @@ Actor* Actor::take_turn() {
   Actor* const next = announce(true);
   if (hops_timed_) {
     clock_ns_ = now_ns();
-    metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(clock_ns_ - begin - outside_hops_ns_, calls));
+    reading_ns_ = std::min(reading_ns_, now_ns() - clock_ns_);
+    const std::uint64_t outside = outside_hops_ns_ + readings_ * reading_ns_;
+    const std::uint64_t spent = clock_ns_ - begin;
+    metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(spent - std::min(outside, spent), calls));
   }
   accounted_since_ = clock_ns_;
   turn_.store(turn + 1, std::memory_order_release);
@@ -209,6 +214,11 @@ bool Actor::take_from(std::uint32_t port, Message& message) {
 bool Actor::inputs_ended() const {
   bool any = false;
   for (std::size_t port = 0; port < inputs_.size(); ++port) {
+    for (const Edge* edge : passing_[port]) {
+      if (info_.inputs[port].feedback) continue;
+      any = true;
+      if (!edge->ended()) return false;
+    }
     for (const Edge* edge : inputs_[port]) {
       if (!edge->empty()) return false;
       if (info_.inputs[port].feedback) continue;
@@ -286,7 +296,10 @@ std::uint64_t Actor::begin_call() {
   const bool may_wait =
       short_calls_ >= kShortCalls && clock_ns_ - unannounced_since_ns_ < most_unannounced_ns_;
   if (!unannounced_.empty() && !may_wait) announce(false);
-  if (hops_timed_) clock_ns_ = now_ns();
+  if (hops_timed_) {
+    clock_ns_ = now_ns();
+    ++readings_;
+  }
   return clock_ns_;
 }
 
@@ -316,6 +329,7 @@ void Actor::finish() {
     for (Edge* edge : output.edges) {
       edge->end();
       edge->consumer->wake(edge->crosses_placements);
+      if (edge->passed != nullptr) edge->passed->wake(true);
     }
   }
   leave();
@@ -380,7 +394,10 @@ void Actor::send(Edge& edge, const Message& message) {
       announced_ns_ = sent.sent_ns;
     }
   }
-  if (hops_timed_) emit_ns_ += now_ns() - sent.sent_ns;
+  if (hops_timed_) {
+    emit_ns_ += now_ns() - sent.sent_ns;
+    ++readings_;
+  }
 }
 
 // Wakes those who were sent something. To wake costs more than to send, and what another thread takes over

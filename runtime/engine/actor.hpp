@@ -9,14 +9,15 @@
 
 #include <array>
 #include <atomic>
-#include <boost/lockfree/queue.hpp>
 #include <colibri/stage.hpp>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/engine/completion_queue.hpp"
 #include "runtime/engine/edge.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/metrics/histogram.hpp"
@@ -48,6 +49,8 @@ class Actor final : private Emitter, private CompletionPort {
         std::uint32_t completion_capacity);
 
   void connect_input(std::uint32_t port, Edge& edge) { inputs_[port].push_back(&edge); }
+  // An edge to `port` whose messages go past this stage: all that concerns it is when the edge ends.
+  void connect_passing(std::uint32_t port, Edge& edge) { passing_[port].push_back(&edge); }
   // Only a by_expert port takes more than one edge: its owners are numbered in the order of these calls.
   void connect_output(std::uint32_t port, Edge& edge) { outputs_[port].edges.push_back(&edge); }
   // Says which of a port's edges leads to the owner of each expert; needed for more than one edge.
@@ -83,6 +86,7 @@ class Actor final : private Emitter, private CompletionPort {
   void discard_inputs();
 
   Stage& stage() noexcept { return *stage_; }
+  const Stage& stage() const noexcept { return *stage_; }
   const StageInfo& info() const noexcept { return info_; }
   const std::string& name() const noexcept { return name_; }
   CompletionPort& completion_port() noexcept { return *this; }
@@ -139,14 +143,15 @@ class Actor final : private Emitter, private CompletionPort {
   const std::unique_ptr<Stage> stage_;
   Executor& executor_;
   const std::uint64_t most_unannounced_ns_;
-  std::vector<std::vector<Edge*>> inputs_;  // [ports][edges]
-  std::vector<std::uint32_t> next_edge_;    // [ports] round robin
-  std::vector<Output> outputs_;             // [ports]
-  std::vector<Edge*> unannounced_;          // were sent something, and the receivers not woken yet
+  std::vector<std::vector<Edge*>> inputs_;   // [ports][edges]
+  std::vector<std::vector<Edge*>> passing_;  // [ports][edges]
+  std::vector<std::uint32_t> next_edge_;     // [ports] round robin
+  std::vector<Output> outputs_;              // [ports]
+  std::vector<Edge*> unannounced_;           // were sent something, and the receivers not woken yet
   std::uint64_t unannounced_since_ns_ = 0;
   std::uint64_t announced_ns_ = 0;  // last time in a long call
   std::uint32_t short_calls_ = 0;   // in a row, up to a limit
-  boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>> completions_;
+  CompletionQueue completions_;
   // On a line of its own: other threads write it. Both: woken while it runs.
   static constexpr std::uint8_t kDue = 1, kRunning = 2;
   alignas(kCacheLine) std::atomic<std::uint8_t> state_{0};
@@ -166,6 +171,8 @@ class Actor final : private Emitter, private CompletionPort {
   std::uint64_t clock_ns_ = 0;         // last reading in this run
   std::uint64_t outside_hops_ns_ = 0;  // of this run: in the stage without its emits
   std::uint64_t emit_ns_ = 0;          // of this call
+  std::uint64_t readings_ = 0;         // of the clock in this run, that only timing needs
+  std::uint64_t reading_ns_ = std::numeric_limits<std::uint64_t>::max();  // what one costs at least
   HopEstimate hops_;
   Wait accounted_ = Wait::none;  // reason of the blocked time that is running
   std::uint64_t accounted_since_ = 0;

@@ -42,6 +42,7 @@ class Edge {
 
   Actor* producer = nullptr;
   Actor* consumer = nullptr;
+  Actor* passed = nullptr;  // where the edge was declared to lead, when messages go past that stage
   bool crosses_placements = false;
   bool unannounced = false;  // the producer has sent something and not woken the consumer yet
   std::string name;          // "route.waves -> combine.waves"

@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 #include <new>
+#include <tuple>
 #include <utility>
 
 #include "runtime/engine/message_credits.hpp"
@@ -124,6 +125,7 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
         std::find_if(ports.begin(), ports.end(), [&](const PortInfo& port) { return port.name == name; });
     return static_cast<std::uint32_t>(found - ports.begin());
   };
+  std::vector<std::pair<Member*, std::uint32_t>> ends;  // [edges] stage and input, as declared
   for (const EdgeSpec& edge : spec.edges) {
     Member* from = find(edge.from_stage);
     Member* to = find(edge.to_stage);
@@ -138,14 +140,42 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
     auto made = std::make_unique<Edge>(edge.capacity.value_or(automatic_capacity(type, credits)));
     made->name = edge.from_stage + "." + edge.from_port + " -> " + edge.to_stage + "." + edge.to_port;
     made->producer = from->actor.get();
-    made->consumer = to->actor.get();
-    made->crosses_placements = from->executor != to->executor;
     from->actor->connect_output(output, *made);
-    to->actor->connect_input(input, *made);
     edges_.push_back(std::move(made));
+    ends.emplace_back(to, input);
+  }
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    Edge& edge = *edges_[i];
+    auto [to, input] = ends[i];
+    // Past stages that would only pass on what comes; not round in a circle of them.
+    for (std::size_t passed = 0; passed < members_.size(); ++passed) {
+      const Edge* next = passing_edge(*to, input);
+      if (next == nullptr) break;
+      if (passed == 0) {
+        edge.passed = to->actor.get();
+        to->actor->connect_passing(input, edge);
+      }
+      const auto which =
+          std::find_if(edges_.begin(), edges_.end(), [&](const auto& e) { return e.get() == next; });
+      std::tie(to, input) = ends[static_cast<std::size_t>(which - edges_.begin())];
+    }
+    edge.consumer = to->actor.get();
+    edge.crosses_placements = find(edge.producer->name())->executor != to->executor;
+    to->actor->connect_input(input, edge);
   }
   if (services.plan.spec != nullptr) share_out_experts(services.plan.spec->num_experts);
   return {};
+}
+
+// Where what comes on an input goes past the stage; null when the stage must see it. All of its inputs or
+// none: the order in which it would see them may matter to those around it.
+const Edge* Pipeline::passing_edge(const Member& member, std::uint32_t input) {
+  const Actor& actor = *member.actor;
+  const std::span<const std::uint32_t> outputs = actor.stage().passes_to(*member.context);
+  const bool single = std::all_of(outputs.begin(), outputs.end(), [&](std::uint32_t output) {
+    return actor.output_edges(output).size() == 1;
+  });
+  return outputs.empty() || !single ? nullptr : actor.output_edges(outputs[input]).front();
 }
 
 // Tables for the outputs from which several edges start: which one leads to the owner of an expert. That each
@@ -157,7 +187,8 @@ void Pipeline::share_out_experts(std::uint32_t num_experts) {
       if (edges.size() < 2) continue;
       std::vector<std::uint16_t> owners(num_experts, Actor::kNoOwner);
       for (std::size_t i = 0; i < edges.size(); ++i) {
-        const ActorContext& consumer = *find(edges[i]->consumer->name())->context;
+        const Actor& declared = *(edges[i]->passed != nullptr ? edges[i]->passed : edges[i]->consumer);
+        const ActorContext& consumer = *find(declared.name())->context;
         for (std::uint32_t expert = 0; expert < num_experts; ++expert) {
           if (consumer.owns(expert)) owners[expert] = static_cast<std::uint16_t>(i);
         }

@@ -92,6 +92,7 @@ class Pipeline {
                      std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch,
                      const Options& options);
   Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
+  static const Edge* passing_edge(const Member& member, std::uint32_t input);
   void share_out_experts(std::uint32_t num_experts);
   Member* find(std::string_view name) noexcept;
   Status go_on_starting() const;

@@ -71,6 +71,7 @@ StepPool::StepPool(const PlanInputs& inputs, std::uint64_t batches, std::span<st
       batches_(batches),
       row_status_(inputs.in_flight),
       expert_status_(2 * inputs.in_flight),
+      records_(2 * inputs.in_flight),
       next_done_(2 * inputs.in_flight) {
   MemoryCursor cursor(memory);
   for (std::uint32_t i = 0; i < inputs.in_flight; ++i) {
@@ -82,6 +83,8 @@ StepPool::StepPool(const PlanInputs& inputs, std::uint64_t batches, std::span<st
     for (std::uint32_t v = 0; v < 2; ++v) {
       expert_status_[2 * i + v].resize(inputs.spec->num_experts);
       step.visits[v].expert_status = expert_status_[2 * i + v].data();
+      records_[2 * i + v].resize(inputs.spec->num_experts);
+      step.visits[v].records = records_[2 * i + v].data();
       next_done_[2 * i + v].resize(inputs.spec->num_experts + 1);
       step.visits[v].next_done = next_done_[2 * i + v].data();
     }

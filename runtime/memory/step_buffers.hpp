@@ -28,8 +28,9 @@ class StepPool {
  private:
   std::vector<Step> steps_;
   std::vector<HintBatch> batches_;
-  std::vector<std::vector<Status>> row_status_;     // [steps][max_rows]
+  std::vector<std::vector<Status>> row_status_;        // [steps][max_rows]
   std::vector<std::vector<Status>> expert_status_;     // [steps * 2][experts]
+  std::vector<std::vector<LentRecord>> records_;       // [steps * 2][experts]
   std::vector<std::vector<std::uint32_t>> next_done_;  // [steps * 2][experts + 1]
 };
 

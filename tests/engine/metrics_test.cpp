@@ -123,7 +123,8 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
       EXPECT_TRUE(stage.at(key).is_number()) << key;
     }
     EXPECT_TRUE(stage.at("items").is_number_unsigned());
-    EXPECT_GT(stage["items"], 0) << stage["name"];
+    // Where slots are handed over, messages go past the stage that could copy them.
+    EXPECT_EQ(stage["items"] == 0, stage["kind"] == "transfer") << stage["name"];
     EXPECT_LE(stage["p50_seconds"], stage["p95_seconds"]);
     EXPECT_LE(stage["p95_seconds"], stage["p99_seconds"]);
     EXPECT_LE(stage["busy_seconds"].get<double>(), json["wall_seconds"].get<double>() * 1.1);

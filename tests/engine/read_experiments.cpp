@@ -152,8 +152,14 @@ std::string shared_work(const std::string& kind, const std::string& part, const 
   (kind == "fetch" ? shape.fetch : kind == "transfer" ? shape.transfer : shape.compute) = two;
   const Registry registry = builtin_registry();
   PipelineProblems problems;
-  const Override dynamic[] = {{"memory.dynamic", "64MiB", {}}};
-  PipelineSpec spec = parse_pipeline(shared_out_yaml(shape), "two", registry.infos(), dynamic, problems);
+  std::vector<Override> settings = {{"memory.dynamic", "64MiB", {}}};
+  if (kind == "transfer") {  // else messages would go past it
+    for (const std::string each : {"stages.transfer0.", "stages.transfer1."}) {
+      settings.push_back({each + "mode", "copy", {}});
+      settings.push_back({each + "staging", "64", {}});  // room for every record
+    }
+  }
+  PipelineSpec spec = parse_pipeline(shared_out_yaml(shape), "two", registry.infos(), settings, problems);
   check_pipeline(spec, registry.infos(), problems);
   EXPECT_TRUE(problems.to_status().is_ok()) << problems.to_status().to_string();
   auto engine = Engine::open(model(), std::move(spec), {});
@@ -282,7 +288,7 @@ std::vector<Experiment> read_experiments() {
        [](const std::string& part) { return shared_work("fetch", part, rest_of(part), "demands_total"); }},
       {"transfer.experts", "0/2", "0-3",
        [](const std::string& part) {
-         return shared_work("transfer", part, rest_of(part), "handed_over_total");
+         return shared_work("transfer", part, rest_of(part), "copied_bytes_total");
        }},
       {"compute.experts", "0/2", "0-3",
        [](const std::string& part) { return shared_work("compute", part, rest_of(part), "experts_total"); }},

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -155,22 +156,31 @@ class Block {
     while (combine_.take(0, message)) left_.push_back(message.wave()->index);
   }
 
-  // A record lies in a slot: of any of the demanded experts.
+  // Records lie in slots: of any of the demanded experts, several of one compute in a message.
   void arrive() {
-    if (arriving_.empty()) return;
-    std::swap(arriving_[random_() % arriving_.size()], arriving_.back());
-    const std::uint32_t expert = arriving_.back();
-    arriving_.pop_back();
-    Message message{.type = MessageType::expert, .first = expert, .count = expert, .object = visit};
-    if (options_.unreadable.contains(expert)) {
-      message.count = 0xffffffffU;
-      message.error = new Status(ErrorCode::io, "unreadable: test; none");
-    } else {
-      message.data = job_.services.slots.base + expert * job_.services.slots.stride;
+    std::shuffle(arriving_.begin(), arriving_.end(), random_);
+    std::optional<std::uint32_t> owner;
+    Message message{.type = MessageType::expert, .object = visit};
+    std::uint32_t last = 0;
+    for (std::size_t several = 1 + random_() % 3; several > 0 && !arriving_.empty(); --several) {
+      const std::uint32_t expert = arriving_.back();
+      if (owner.value_or(route_.emitter.owner(2, expert)) != route_.emitter.owner(2, expert)) break;
+      const bool unreadable = options_.unreadable.contains(expert);
+      if (unreadable && message.count > 0) break;  // errors come alone
+      arriving_.pop_back();
+      owner = route_.emitter.owner(2, expert);
+      (message.count++ == 0 ? message.first : visit->records[last].next) = expert;
+      last = expert;
+      if (unreadable) {
+        message.error = new Status(ErrorCode::io, "unreadable: test; none");
+        break;
+      }
+      std::byte* data = job_.services.slots.base + expert * job_.services.slots.stride;
       const auto bytes = job_.record_bytes(layer_, expert);
-      std::memcpy(const_cast<std::byte*>(message.data), bytes.data(), bytes.size());
+      std::memcpy(data, bytes.data(), bytes.size());
+      visit->records[expert] = {.data = data, .slot = expert, .kept = random_() % 2 == 0};
     }
-    computes_[route_.emitter.owner(2, expert)]->send(1, message);
+    if (message.count > 0) computes_[*owner]->send(1, message);
   }
 
   StageHarness& any_compute() { return *computes_[random_() % computes_.size()]; }

@@ -100,7 +100,13 @@ class FetchTest : public ::testing::Test {
     Message message;
     while (fetch->take(kExpertsOut, message)) {
       const std::unique_ptr<Status> error(message.error);
-      delivered.push_back({message.visit(), message.first, message.count, message.data, error ? *error : Status()});
+      ++messages;
+      std::uint32_t expert = message.first;
+      for (std::uint32_t i = 0; i < message.count; ++i) {
+        const LentRecord record = error ? LentRecord{.slot = 0xffffffffU} : message.visit()->records[expert];
+        delivered.push_back({message.visit(), expert, record.slot, record.data, error ? *error : Status()});
+        expert = record.next;
+      }
     }
   }
   std::uint64_t offset(std::uint32_t layer, std::uint32_t expert) const {
@@ -119,6 +125,7 @@ class FetchTest : public ::testing::Test {
   std::shared_ptr<FaultPlan> plan;
   std::optional<StageHarness> fetch;
   std::vector<Delivered> delivered;
+  std::size_t messages = 0;  // about what was delivered
   std::uint64_t bytes = 0;
 };
 
@@ -336,6 +343,29 @@ TEST_F(FetchTest, AFlippedByteIsFoundAndNamed) {
     EXPECT_NE(one.error.to_string().find("layer 1, expert 3"), std::string::npos) << one.error.to_string();
   }
   fs::remove_all(damaged);
+}
+
+// What lies in slots already is told at once and together, to each owner of experts.
+TEST_F(FetchTest, ResidentsOfADemandGoInOneMessage) {
+  open({.slots = 16, .transit = 1});
+  fetch->emitter.shares[kExpertsOut] = {ExpertPartition::parse("0-3").value(), ExpertPartition::parse("4-").value()};
+  demand(job->begin_visit(job->begin_step(0, 4), 0, 0), {2, 5, 7, 3}, true);
+  pump_until_delivered(4);
+  for (std::size_t i = 0; i < 4; ++i) release(delivered[i].slot);
+  messages = 0;
+  Visit& again = job->begin_visit(job->begin_step(0, 4), 1, 0);
+  demand(again, {7, 3, 2, 5, 9}, true);
+  EXPECT_EQ(delivered.size(), 8U);
+  EXPECT_EQ(messages, 2U);
+  pump_until_delivered(9);
+  EXPECT_EQ(messages, 3U) << "the one that had to be read";
+  std::multiset<std::uint32_t> experts;
+  for (std::size_t i = 4; i < 9; ++i) {
+    EXPECT_EQ(delivered[i].visit, &again);
+    experts.insert(delivered[i].expert);
+    expect_record(delivered[i], 0);
+  }
+  EXPECT_EQ(experts, (std::multiset<std::uint32_t>{2, 3, 5, 7, 9}));
 }
 
 TEST_F(FetchTest, AReadPastItsDeadlineFailsItsDemandsAndKeepsItsSlot) {

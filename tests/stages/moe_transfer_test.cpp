@@ -34,7 +34,19 @@ class TransferTest : public ::testing::Test {
   Message record(std::uint32_t expert, std::uint32_t slot) {
     std::byte* data = job.services.slots.base + slot * job.services.slots.stride;
     std::memset(data, static_cast<int>(expert + 1), job.container->layout().record_bytes);
-    return {.type = MessageType::expert, .first = expert, .count = slot, .object = &visit, .data = data};
+    visit.records[expert] = {.data = data, .slot = slot, .kept = true};
+    return {.type = MessageType::expert, .first = expert, .count = 1, .object = &visit};
+  }
+  // A message about several.
+  Message chain(std::vector<std::pair<std::uint32_t, std::uint32_t>> experts_and_slots) {
+    for (std::size_t i = 0; i < experts_and_slots.size(); ++i) {
+      record(experts_and_slots[i].first, experts_and_slots[i].second);
+      if (i > 0) visit.records[experts_and_slots[i - 1].first].next = experts_and_slots[i].first;
+    }
+    return {.type = MessageType::expert,
+            .first = experts_and_slots.front().first,
+            .count = static_cast<std::uint32_t>(experts_and_slots.size()),
+            .object = &visit};
   }
   static Message take(StageHarness& harness, std::uint32_t port, std::uint32_t owner) {
     Message message;
@@ -56,7 +68,8 @@ class TransferTest : public ::testing::Test {
   }
 
   MoeJob job{golden_container("qwen3_moe", "config.json", "auto"), {.slots = 4, .transit = 1}};
-  Visit visit;
+  std::vector<LentRecord> records = std::vector<LentRecord>(job.spec().num_experts);
+  Visit visit{.records = records.data()};
 };
 
 TEST_F(TransferTest, CopiesAndReturnsTheSlotToTheOwnerOfItsExpert) {
@@ -64,22 +77,27 @@ TEST_F(TransferTest, CopiesAndReturnsTheSlotToTheOwnerOfItsExpert) {
   transfer->send(kExpertsIn, record(5, 2));
   const Message moved = take(*transfer, kExpertsOut, 1);
   EXPECT_EQ(moved.first, 5U);
-  EXPECT_NE(moved.data, job.services.slots.base + 2 * job.services.slots.stride);
-  EXPECT_EQ(moved.data[7], std::byte{6});
+  const std::uint32_t staging = records[5].slot;
+  EXPECT_NE(records[5].data, job.services.slots.base + 2 * job.services.slots.stride);
+  EXPECT_EQ(records[5].data[7], std::byte{6});
+  EXPECT_FALSE(records[5].kept) << "staging memory can be copied into as soon as it is free";
   const Lease slot = lease_of(take(*transfer, kReleasedOut, 1));
   EXPECT_EQ(slot.slot, 2U);
   EXPECT_EQ(slot.expert, 5U);
   // No staging is free: the slot itself goes on, and comes back through here.
   transfer->send(kExpertsIn, record(1, 3));
   const Message handed = take(*transfer, kExpertsOut, 0);
-  EXPECT_EQ(handed.count, 3U);
+  EXPECT_EQ(handed.count, 1U);
+  EXPECT_EQ(records[1].slot, 3U);
+  EXPECT_TRUE(records[1].kept);
   release(*transfer, {{.slot = 3, .expert = 1}});
   EXPECT_EQ(lease_of(take(*transfer, kReleasedOut, 0)).slot, 3U);
   // The staging memory comes back: the next record is copied again.
-  release(*transfer, {{.slot = moved.count, .expert = 5}});
+  release(*transfer, {{.slot = staging, .expert = 5}});
   EXPECT_EQ(transfer->level(kReleasedOut), 0U);
   transfer->send(kExpertsIn, record(2, 1));
-  EXPECT_EQ(take(*transfer, kExpertsOut, 0).count, moved.count);
+  take(*transfer, kExpertsOut, 0);
+  EXPECT_EQ(records[2].slot, staging);
   EXPECT_EQ(transfer->count("copied_bytes_total"), 2 * job.container->layout().record_bytes);
 }
 
@@ -87,9 +105,10 @@ TEST_F(TransferTest, CopiesAndReturnsTheSlotToTheOwnerOfItsExpert) {
 TEST_F(TransferTest, SharesOutLeasesThatComeTogether) {
   const auto transfer = open(0);
   transfer->send(kExpertsIn, record(5, 2));
-  const Message moved = take(*transfer, kExpertsOut, 1);
+  take(*transfer, kExpertsOut, 1);
   take(*transfer, kReleasedOut, 1);
-  release(*transfer, {{.slot = 0, .expert = 6}, {.slot = 1, .expert = 2}, {.slot = moved.count, .expert = 5},
+  const std::uint32_t staging = records[5].slot;
+  release(*transfer, {{.slot = 0, .expert = 6}, {.slot = 1, .expert = 2}, {.slot = staging, .expert = 5},
                       {.slot = 3, .expert = 0}});
   const Message low = take(*transfer, kReleasedOut, 0);
   ASSERT_EQ(low.count, 2U);
@@ -98,7 +117,8 @@ TEST_F(TransferTest, SharesOutLeasesThatComeTogether) {
   EXPECT_EQ(lease_of(take(*transfer, kReleasedOut, 1)).slot, 0U);
   EXPECT_EQ(transfer->level(kReleasedOut), 0U);
   transfer->send(kExpertsIn, record(2, 1));
-  EXPECT_EQ(take(*transfer, kExpertsOut, 0).count, moved.count) << "the staging memory is free again";
+  take(*transfer, kExpertsOut, 0);
+  EXPECT_EQ(records[2].slot, staging) << "the staging memory is free again";
 }
 
 // A record that passes two transfers: each takes back its own staging memory and lets the other's pass.
@@ -107,19 +127,46 @@ TEST_F(TransferTest, KnowsItsOwnStagingMemory) {
   const auto second = open(1);
   first->send(kExpertsIn, record(4, 0));
   const Message from_first = take(*first, kExpertsOut, 1);
+  const std::uint32_t first_staging = records[4].slot;
   take(*first, kReleasedOut, 1);
   second->send(kExpertsIn, from_first);
-  const Message from_second = take(*second, kExpertsOut, 1);
-  EXPECT_NE(from_second.count, from_first.count);
-  EXPECT_EQ(from_second.data[7], std::byte{5});
+  take(*second, kExpertsOut, 1);
+  const std::uint32_t second_staging = records[4].slot;
+  EXPECT_NE(second_staging, first_staging);
+  EXPECT_EQ(records[4].data[7], std::byte{5});
   const Message back = take(*second, kReleasedOut, 1);
-  EXPECT_EQ(lease_of(back).slot, from_first.count);
+  EXPECT_EQ(lease_of(back).slot, first_staging);
   release(*second, {{.slot = from_first.count, .expert = 4}});
   EXPECT_EQ(lease_of(take(*second, kReleasedOut, 1)).slot, from_first.count);
   first->send(kReleasedIn, back);
   EXPECT_EQ(first->level(kReleasedOut), 0U);
   first->send(kExpertsIn, record(6, 1));
-  EXPECT_EQ(take(*first, kExpertsOut, 1).count, from_first.count) << "the staging memory is free again";
+  take(*first, kExpertsOut, 1);
+  EXPECT_EQ(records[6].slot, first_staging) << "the staging memory is free again";
+}
+
+// Records of one message: those that fit are copied, each goes to the owner of its expert, in order.
+TEST_F(TransferTest, SharesOutRecordsThatComeTogether) {
+  const auto transfer = open(0);
+  transfer->send(kExpertsIn, chain({{6, 0}, {1, 1}, {4, 2}, {3, 3}}));
+  const Message low = take(*transfer, kExpertsOut, 0);
+  ASSERT_EQ(low.count, 2U);
+  EXPECT_EQ(low.first, 1U);
+  EXPECT_EQ(records[1].next, 3U);
+  const Message high = take(*transfer, kExpertsOut, 1);
+  ASSERT_EQ(high.count, 2U);
+  EXPECT_EQ(high.first, 6U);
+  EXPECT_EQ(records[6].next, 4U);
+  EXPECT_EQ(transfer->level(kExpertsOut), 0U);
+  const Lease copied = lease_of(take(*transfer, kReleasedOut, 1));
+  EXPECT_EQ(copied.slot, 0U);
+  EXPECT_EQ(copied.expert, 6U);
+  EXPECT_EQ(transfer->level(kReleasedOut), 0U);
+  EXPECT_EQ(records[6].data[7], std::byte{7});
+  EXPECT_EQ(records[1].slot, 1U);
+  EXPECT_EQ(records[4].slot, 2U);
+  EXPECT_EQ(records[3].slot, 3U);
+  EXPECT_EQ(transfer->count("handed_over_total"), 3U);
 }
 
 TEST_F(TransferTest, AFailedReadGoesToTheOwnerToo) {
@@ -127,7 +174,7 @@ TEST_F(TransferTest, AFailedReadGoesToTheOwnerToo) {
   Status error(ErrorCode::io, "unreadable: test; none");
   transfer->send(
       kExpertsIn,
-      {.type = MessageType::expert, .first = 9, .count = 0xffffffffU, .object = &visit, .error = &error});
+      {.type = MessageType::expert, .first = 9, .count = 1, .object = &visit, .error = &error});
   const Message failed = take(*transfer, kExpertsOut, 1);
   EXPECT_EQ(failed.error, &error);
   EXPECT_EQ(transfer->level(kReleasedOut), 0U);

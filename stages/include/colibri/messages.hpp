@@ -43,6 +43,14 @@ struct Sequence {
 struct Step;
 struct Visit;
 
+// Where the record of a visit's expert lies, leased to the visit.
+struct LentRecord {
+  const std::byte* data = nullptr;
+  std::uint32_t slot = 0;  // goes back by `released`
+  std::uint32_t next = 0;  // of records told by one message: the expert of the one after this
+  bool kept = false;       // others should be computed first: nothing can be read into its slot afterwards
+};
+
 // One micro-batch of a step: rows [row_begin, row_end) of its arrays.
 struct Wave {
   Step* step = nullptr;
@@ -71,6 +79,7 @@ struct Visit {
   std::uint32_t* places = nullptr;        // [rows, k] position of a pick in row_list (= row of expert_out)
   std::uint32_t* wave_pending = nullptr;  // [waves] results a wave still waits for (combine)
   Status* expert_status = nullptr;        // [num_experts] failed reads (compute writes before expert_done)
+  LentRecord* records = nullptr;  // [num_experts] what the holder of an `expert` message tells of its own
   std::uint32_t* next_done = nullptr;  // [num_experts + 1] for results told by one message: the expert after
                                        // this one (compute writes before expert_done)
 };
@@ -155,20 +164,18 @@ struct Lease {
 
 struct Message {
   MessageType type = MessageType::host;
-  std::uint8_t port = 0;            // input port at the receiver, set on delivery
-  bool last = false;                // demand: the visit's last wave is routed; expert: others should be
-                                    // computed first, for nothing can be read into its slot afterwards
-  std::uint32_t first = 0;          // demand: first new expert; expert, expert_done: expert id
-  std::uint32_t count = 0;          // demand: number of the receiver's new experts; visit: of its experts;
-                                    // expert: slot; slot: of leases; expert_done: of results, the first of
-                                    // `first`, the others as Visit::next_done says
-  std::uint32_t layer = 0;          // demand: the visit's. With count 0 its object must not be looked at
-  std::uint32_t step_slot = 0;      // demand: Step::slot of the visit's step
-  std::uint64_t step_serial = 0;    // demand: Step::serial of the visit's step
-  void* object = nullptr;           // what MessageType says
-  const std::byte* data = nullptr;  // expert: the record, null when its read failed
-  Status* error = nullptr;          // expert: why data is null; owned by the receiver
-  std::uint64_t sent_ns = 0;        // steady clock, for queue latency
+  std::uint8_t port = 0;          // input port at the receiver, set on delivery
+  bool last = false;              // demand: the visit's last wave is routed
+  std::uint32_t first = 0;        // demand: first new expert; expert, expert_done: expert id
+  std::uint32_t count = 0;        // demand: number of the receiver's new experts; visit: of its experts;
+                                  // slot: of leases; expert, expert_done: of records or results, the first
+                                  // of `first`, the others as LentRecord::next and Visit::next_done say
+  std::uint32_t layer = 0;        // demand: the visit's. With count 0 its object must not be looked at
+  std::uint32_t step_slot = 0;    // demand: Step::slot of the visit's step
+  std::uint64_t step_serial = 0;  // demand: Step::serial of the visit's step
+  void* object = nullptr;         // what MessageType says
+  Status* error = nullptr;        // expert: why there is no record of `first`; owned by the receiver
+  std::uint64_t sent_ns = 0;      // steady clock, for queue latency
 
   Wave* wave() const noexcept { return static_cast<Wave*>(object); }
   Visit* visit() const noexcept { return static_cast<Visit*>(object); }
