@@ -21,7 +21,7 @@ struct Int8Tile {
   static constexpr int kRows = 8;
   static constexpr int kAccumulators = 16;
   static constexpr int kMaxPanels = 2;
-  static constexpr int kSingleRowPanels = kMaxPanels;
+  static constexpr int kSingleRowPanels = 1;  // then weights are one stream, which prefetch can follow
 
   template <int kTileRows, int kPanels>
   static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
