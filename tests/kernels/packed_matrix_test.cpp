@@ -197,6 +197,43 @@ TEST(Int4Group, SquaredErrorIsNearTheBestPossible) {
   EXPECT_LE(ours, 0.92 * simple);
 }
 
+// The rule as the header has it, one sum after the other.
+std::uint16_t int4_rule(const std::vector<float>& values, std::vector<std::int8_t>& quantized) {
+  const auto larger = [](float a, float b) { return std::abs(a) < std::abs(b); };
+  const double largest = *std::max_element(values.begin(), values.end(), larger);
+  const auto step = [](double value) { return std::nearbyint(std::clamp(value, -8.0, 7.0)); };
+  double best_gain = -1, best_scale = 0;
+  for (const double steps : {6.5, 7.0, 7.5, 8.0, 8.5}) {
+    double value_steps = 0, steps_squared = 0;
+    for (const float value : values) {
+      const double q = step(value * (-steps / largest));
+      value_steps += value * q;
+      steps_squared += q * q;
+    }
+    const double scale = value_steps / steps_squared;
+    if (value_steps * scale <= best_gain) continue;
+    best_gain = value_steps * scale;
+    best_scale = scale;
+  }
+  const std::uint16_t scale = f32_to_bf16(static_cast<float>(best_scale));
+  for (const float value : values) {
+    quantized.push_back(static_cast<std::int8_t>(step(value / double{bf16_to_f32(scale)})));
+  }
+  return scale;
+}
+
+TEST(Int4Group, FollowsItsRuleToTheBit) {
+  Random random(43);
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<float> values = random.normals(1 + random.below(32), round % 3 == 0 ? 1e-30F : 3e30F);
+    if (round % 5 == 0) std::fill(values.begin() + values.size() / 2, values.end(), -values.front());
+    std::vector<std::int8_t> expected, q(values.size());
+    const std::uint16_t scale = int4_rule(values, expected);
+    ASSERT_EQ(quantize_int4_group(values.data(), static_cast<std::uint32_t>(values.size()), q.data()), scale);
+    ASSERT_EQ(q, expected) << round;
+  }
+}
+
 TEST(Int4Group, OddValues) {
   std::array<std::int8_t, 32> q;
   const auto quantize = [&](std::vector<float> values) {
