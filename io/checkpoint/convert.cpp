@@ -81,18 +81,22 @@ class Conversion {
       const DenseTensor& tensor = plan_.tensors[i];
       const MatrixSource& source = plan_.sources[i];
       COLIBRI_RETURN_IF_ERROR(writer_.write_tensor([&](UnitSink& sink) {
-        return tensor.packed ? pack_matrix(source, tensor.format, sink, step_) : copy_vector(source, sink);
+        return tensor.packed ? pack_matrix(source, tensor.format, options_.threads, sink, step_)
+                             : copy_vector(source, sink);
       }));
       COLIBRI_RETURN_IF_ERROR(step());
     }
     const ExpertLayout& layout = writer_.layout();
     for (const ExpertSource& expert : plan_.experts) {
       COLIBRI_RETURN_IF_ERROR(writer_.write_record([&](UnitSink& sink) -> Status {
-        COLIBRI_RETURN_IF_ERROR(pack_matrix(expert.gate, layout.format, sink, step_));
+        const auto pack = [&](const MatrixSource& source) {
+          return pack_matrix(source, layout.format, options_.threads, sink, step_);
+        };
+        COLIBRI_RETURN_IF_ERROR(pack(expert.gate));
         COLIBRI_RETURN_IF_ERROR(sink.pad_to(layout.up_offset));
-        COLIBRI_RETURN_IF_ERROR(pack_matrix(expert.up, layout.format, sink, step_));
+        COLIBRI_RETURN_IF_ERROR(pack(expert.up));
         COLIBRI_RETURN_IF_ERROR(sink.pad_to(layout.down_offset));
-        return pack_matrix(expert.down, layout.format, sink, step_);
+        return pack(expert.down);
       }));
       COLIBRI_RETURN_IF_ERROR(step());
     }

@@ -21,6 +21,7 @@ struct ConvertOptions {
   std::string weights = "auto";            // auto, f32, bf16, int8, int4
   std::uint32_t chunk_bytes = 128 * 1024;  // multiple of 4096, at least 4096
   bool force = false;                      // replace what lies in the output folder
+  std::uint32_t threads = 1;               // that pack weights; the output does not depend on it
   // Directories, one a drive, that share the expert records: those of expert e go to number e % size. The
   // output folder has links to the files there. Empty: one file in the output folder.
   std::vector<std::filesystem::path> stripe;

@@ -2,15 +2,20 @@
 #include "io/checkpoint/matrix_source.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
+#include <system_error>
+#include <thread>
 
+#include "io/read/backend_thread.hpp"
 #include "kernels/packed_matrix.hpp"
 
 namespace colibri {
 namespace {
 
-constexpr std::uint64_t kBlockElements = 1U << 20;  // f32 values read at a time, if a panel is no larger
+constexpr std::uint64_t kBlockElements = 1U << 20;     // f32 values read at a time, if a panel is no larger
+constexpr std::uint64_t kThreadElements = 128 * 1024;  // worth a thread: starting one takes about 50 us
 
 // Index of the first NaN or infinity, or values.size().
 std::size_t first_not_finite(std::span<const float> values) {
@@ -33,6 +38,33 @@ std::string position_text(const TensorInfo& tensor, std::uint64_t index) {
     index /= tensor.shape[i];
   }
   return shape_to_string(position);
+}
+
+// Packs rows [count, columns] into panels that lie one after the other, on up to `threads` threads. Each
+// panel is packed whole by one of them, so that their number changes nothing.
+void pack_panels(kernels::WeightFormat format, const float* rows, std::uint32_t count, std::uint32_t columns,
+                 std::uint64_t panel_bytes, std::byte* packed, std::uint32_t threads) {
+  const std::uint32_t panels = (count + kernels::kPanelOutputs - 1) / kernels::kPanelOutputs;
+  std::atomic<std::uint32_t> next{0};
+  const auto work = [&] {
+    for (std::uint32_t panel = next++; panel < panels; panel = next++) {
+      const std::uint32_t row = panel * kernels::kPanelOutputs;
+      kernels::pack_panel(format, rows + std::uint64_t{row} * columns,
+                          std::min(kernels::kPanelOutputs, count - row), columns,
+                          packed + panel * panel_bytes);
+    }
+  };
+  const std::uint64_t worth = std::uint64_t{count} * columns / kThreadElements;
+  const std::uint64_t wanted = std::min({std::uint64_t{threads}, std::uint64_t{panels}, worth});
+  std::vector<std::thread> others;
+  others.reserve(wanted);
+  try {
+    while (others.size() + 1 < wanted) others.push_back(start_backend_thread("convert", work));
+  } catch (const std::system_error&) {
+    // The system has no thread left: those that are there do it.
+  }
+  work();
+  for (std::thread& thread : others) thread.join();
 }
 
 }  // namespace
@@ -67,23 +99,21 @@ Status read_rows(const MatrixSource& source, std::uint32_t first, std::uint32_t 
   return Status::ok();
 }
 
-Status pack_matrix(const MatrixSource& source, kernels::WeightFormat format, UnitSink& sink,
-                   const std::function<bool()>& step) {
+Status pack_matrix(const MatrixSource& source, kernels::WeightFormat format, std::uint32_t threads,
+                   UnitSink& sink, const std::function<bool()>& step) {
   const std::uint64_t panel_bytes = kernels::packed_shape(format, source.rows, source.columns).panel_bytes;
   const auto panels = static_cast<std::uint32_t>(
       std::max<std::uint64_t>(1, kBlockElements / (std::uint64_t{kernels::kPanelOutputs} * source.columns)));
   const std::uint32_t block_rows = std::min(panels * kernels::kPanelOutputs, source.rows);
   std::vector<float> values(std::uint64_t{block_rows} * source.columns);
-  std::vector<std::byte> panel(panel_bytes);
+  std::vector<std::byte> packed(kernels::packed_shape(format, block_rows, source.columns).bytes);
   for (std::uint32_t begin = 0; begin < source.rows; begin += block_rows) {
     const std::uint32_t count = std::min(block_rows, source.rows - begin);
     COLIBRI_RETURN_IF_ERROR(
         read_rows(source, begin, count, std::span(values).first(std::uint64_t{count} * source.columns)));
-    for (std::uint32_t row = 0; row < count; row += kernels::kPanelOutputs) {
-      kernels::pack_panel(format, values.data() + std::uint64_t{row} * source.columns,
-                          std::min(kernels::kPanelOutputs, count - row), source.columns, panel.data());
-      COLIBRI_RETURN_IF_ERROR(sink.append(panel));
-    }
+    pack_panels(format, values.data(), count, source.columns, panel_bytes, packed.data(), threads);
+    COLIBRI_RETURN_IF_ERROR(
+        sink.append(std::span(packed).first(kernels::packed_shape(format, count, source.columns).bytes)));
     if (!step()) return {ErrorCode::cancelled, "conversion was stopped; run it again to go on"};
   }
   return Status::ok();

@@ -1,7 +1,7 @@
-// Starts the threads of a read backend: named, and deaf to signals.
+// Starts the threads of a read backend, and of a conversion: named, and deaf to signals.
 //
 // Signals belong to the threads of the host; a handler that ran on a reading thread would
-// only cost interrupted reads. Internal to io/read.
+// only cost interrupted reads. Internal to io.
 #pragma once
 
 #include <pthread.h>

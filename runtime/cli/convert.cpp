@@ -2,6 +2,7 @@
 #include "io/checkpoint/convert.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
 #include "runtime/cli/verb.hpp"
+#include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri::cli {
@@ -27,8 +29,17 @@ struct ConvertArguments {
   std::string weights = "auto";
   std::string chunk = "128KiB";
   std::string stripe;
+  std::uint32_t threads = 0;  // 0: as many as there are CPUs for
   bool force = false;
 };
+
+constexpr std::uint32_t kMostThreads = 1024;
+
+// A thread a CPU, within the quota; one where that cannot be found out.
+std::uint32_t default_threads() {
+  const Result<Machine> machine = read_machine();
+  return machine ? std::min(machine->default_threads(), kMostThreads) : 1;
+}
 
 // Empty when `text` is a chunk size; else what is wrong with it, as CLI11 wants it.
 std::string check_chunk(const std::string& text) {
@@ -71,6 +82,7 @@ ExitStatus run_convert(const ConvertArguments& arguments, VerbContext& context) 
   options.chunk_bytes = static_cast<std::uint32_t>(parse_bytes(arguments.chunk).value());
   options.force = arguments.force;
   options.stripe = split_directories(arguments.stripe);
+  options.threads = arguments.threads > 0 ? arguments.threads : default_threads();
   options.log = [&context](const std::string& line) { context.console.info("convert: " + line); };
   options.progress = [&progress](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   options.cancelled = [&stop] { return stop.received() != 0; };
@@ -118,6 +130,8 @@ void add_convert(CLI::App& app, VerbContext& context) {
           "Share the experts out over these directories, one a drive: an expert goes to number id % N; "
           "OUT_DIR gets links to the files")
       ->check(CLI::Validator(check_stripe, "DIR,DIR,..."));
+  verb->add_option("--threads", arguments->threads, "Threads that pack weights; all CPUs unless given")
+      ->check(CLI::Range(1U, kMostThreads));
   verb->add_flag("--force", arguments->force, "Replace what lies in OUT_DIR");
   add_quiet_flag(*verb, context);
   verb->callback([arguments, &context] {
