@@ -169,7 +169,7 @@ void route(benchmark::State& state, const KernelTable& table) {
   form.num_experts = static_cast<std::uint32_t>(state.range(0));
   form.num_experts_per_token = static_cast<std::uint32_t>(state.range(1));
   form.renormalise = RouterRenormalise::yes;
-  constexpr std::uint32_t kRows = 64;  // in turn, so that branches are not learnt
+  constexpr std::uint32_t kRows = 2048;  // in turn: fewer would be learnt by heart
   const std::vector<float> logits = random_values(std::size_t{kRows} * form.num_experts);
   const Bytes scratch = aligned_bytes(route_row_scratch_bytes(form));
   std::vector<std::uint32_t> experts(form.num_experts_per_token);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/top_k.hpp"
+
 namespace colibri::kernels {
 namespace {
 
@@ -29,23 +31,6 @@ Scratch scratch_at(const RouterForm& form, std::byte* memory) noexcept {
   scratch.best = scratch.group_scores + form.num_groups;
   scratch.ids = reinterpret_cast<std::uint32_t*>(scratch.best + list_length(form));
   return scratch;
-}
-
-// The ids of the k largest of values [n], best first, ties to the lower id, into scratch.ids.
-// The list starts with the first k whatever they are, so it is full even if values compare as unordered.
-void top_k(const float* values, std::uint32_t n, std::uint32_t k, const Scratch& scratch) noexcept {
-  std::uint32_t length = 0;
-  for (std::uint32_t id = 0; id < n; ++id) {
-    const float value = values[id];
-    if (length == k && !(value > scratch.best[k - 1])) continue;
-    std::uint32_t at = length < k ? length++ : k - 1;
-    for (; at > 0 && value > scratch.best[at - 1]; --at) {
-      scratch.best[at] = scratch.best[at - 1];
-      scratch.ids[at] = scratch.ids[at - 1];
-    }
-    scratch.best[at] = value;
-    scratch.ids[at] = id;
-  }
 }
 
 // softplus in double precision and without overflow: log(1 + e^l) = max(l, 0) + log1p(e^-|l|).
@@ -101,7 +86,7 @@ void keep_best_groups(const RouterForm& form, const Scratch& scratch) noexcept {
     scratch.group_scores[g] = group_score(form.groups, scratch.selection + g * size, size);
   }
   const std::uint32_t kept = std::min(form.groups_per_token, form.num_groups);
-  top_k(scratch.group_scores, form.num_groups, kept, scratch);
+  top_k(scratch.group_scores, form.num_groups, kept, scratch.best, scratch.ids);
   for (std::uint32_t g = 0; g < form.num_groups; ++g) {
     if (std::find(scratch.ids, scratch.ids + kept, g) != scratch.ids + kept) continue;
     std::fill_n(scratch.selection + g * size, size, -std::numeric_limits<float>::infinity());
@@ -141,7 +126,7 @@ bool route_row(const KernelTable& table, const RouterForm& form, const float* lo
     scratch.selection[i] = bias == nullptr ? scratch.scores[i] : scratch.scores[i] + bias[i];
   }
   keep_best_groups(form, scratch);
-  top_k(scratch.selection, n, k, scratch);
+  top_k(scratch.selection, n, k, scratch.best, scratch.ids);
 
   std::copy_n(scratch.ids, k, experts);
   std::sort(experts, experts + k);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/top_k.hpp"
 #include "tests/kernels/kernel_testing.hpp"
 
 namespace colibri::kernels::testing {
@@ -200,6 +201,31 @@ TEST_P(Router, AnUnorderedBiasStillPicksDistinctExperts) {
   const std::vector<float> bias(9, std::numeric_limits<float>::quiet_NaN());
   const Routed routed = route(variant(), form, std::vector<float>(9, 1.0F), bias.data());
   EXPECT_EQ(routed.experts, (std::vector<std::uint32_t>{0, 1, 2, 3}));
+}
+
+// Ties, unordered values, and more than one block of them, against the one for any k.
+TEST(TopK, IsTheSameForEveryLength) {
+  Random random(3);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float odd[] = {0.0F, -0.0F, infinity, -infinity, 1e-45F, std::numeric_limits<float>::quiet_NaN()};
+  for (std::uint32_t k = 1; k <= 9; ++k) {
+    for (std::uint32_t n = k; n <= 200; ++n) {
+      for (int round = 0; round < 8; ++round) {
+        std::vector<float> values = random.normals(n);
+        if (round % 2 == 1) {  // many are equal
+          for (float& value : values) value = static_cast<float>(random.below(4));
+        }
+        for (int i = 0; i < round / 2; ++i) values[random.below(n)] = odd[random.below(std::size(odd))];
+        if (round == 7) std::fill(values.begin() + n / 3, values.end(), -infinity);
+        std::vector<float> best(k), expected_best(k);
+        std::vector<std::uint32_t> ids(k), expected_ids(k);
+        top_k(values.data(), n, k, best.data(), ids.data());
+        top_k_of_any_length(values.data(), n, k, expected_best.data(), expected_ids.data());
+        ASSERT_EQ(ids, expected_ids) << k << " of " << n << ", round " << round;
+        ASSERT_TRUE(all_same(best, expected_best));
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, Router, every_variant(), variant_name);
