@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -58,7 +59,7 @@ def positive(text):
 
 
 def program(path) -> Path:
-    path = Path(path)
+    path = Path(path).absolute()
     if not (path.is_file() and os.access(path, os.X_OK)):
         raise ModelError(f"no such program: {path}; README.md says how to build it")
     return path
@@ -100,8 +101,8 @@ def cases(text, limited: bool) -> list:
 class Comparison:
     def __init__(self, options, container, gguf, folder: Path):
         self.options, self.container, self.gguf, self.folder = options, container, gguf, folder
-        self.llama = Llama(Path(options.llama), gguf.path, options.threads)
-        self.colibri = Colibri(Path(options.colibri), container.path, options.threads, container.shape.vocab)
+        self.llama = Llama(Path(options.llama).absolute(), gguf.path, options.threads)
+        self.colibri = Colibri(program(options.colibri), container.path, options.threads, container.shape.vocab)
 
     def limit(self, share: float, case: Case) -> int:
         """The share of the model, and the keys and values of the case."""
@@ -217,6 +218,8 @@ def compare(options, container, gguf, runs: list) -> bool:
 
 def main(argv=None) -> int:
     options = arguments(argv)
+    # Ends as an interrupt does: the engine is ended too, and what was changed on the machine is put back.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for name in ("llama-bench", "llama-batched-bench"):
             program(Path(options.llama) / name)
