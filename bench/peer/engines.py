@@ -62,7 +62,6 @@ class Measured:
     steps: int
     bytes: float
     other_cores: float
-    note: str = ""
 
     @property
     def rate(self) -> float:
@@ -109,7 +108,7 @@ class Llama:
         # would not be file pages, which the kernel can drop.
         return command + (["-kvu", "-nr"] if limited else [])
 
-    def measured(self, case: Case, watched: Watched, micro_batch: int = PREFILL, note: str = "") -> Measured:
+    def measured(self, case: Case, watched: Watched, micro_batch: int = PREFILL) -> Measured:
         if watched.complaint:
             raise failed("llama.cpp", case, watched.complaint, watched)
         for end, line in watched.lines:
@@ -118,16 +117,16 @@ class Llama:
                 seconds = sum(fields["samples_ns"]) / 1e9
                 steps = len(fields["samples_ns"])
                 return Measured(steps * fields["n_prompt"], seconds, steps,
-                                watched.bytes_between(end - seconds, end), watched.other_cores, note)
+                                watched.bytes_between(end - seconds, end), watched.other_cores)
             if "t_tg" in fields and case.kind == "decode":
                 seconds, steps = fields["t_tg"], fields["tg"]
                 return Measured(steps * fields["pl"], seconds, steps,
-                                watched.bytes_between(end - seconds, end), watched.other_cores, note)
+                                watched.bytes_between(end - seconds, end), watched.other_cores)
             if "t_pp" in fields and case.kind == "job":
                 seconds, tokens = fields["t_pp"], fields["pp"] * fields["pl"]
                 begin = end - fields["t_tg"] - seconds
                 return Measured(tokens, seconds, -(-tokens // micro_batch),
-                                watched.bytes_between(begin, begin + seconds), watched.other_cores, note)
+                                watched.bytes_between(begin, begin + seconds), watched.other_cores)
         raise failed("llama.cpp", case, "printed no result", watched)
 
 

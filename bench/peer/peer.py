@@ -102,7 +102,8 @@ class Comparison:
     def __init__(self, options, container, gguf, folder: Path):
         self.options, self.container, self.gguf, self.folder = options, container, gguf, folder
         self.llama = Llama(Path(options.llama).absolute(), gguf.path, options.threads)
-        self.colibri = Colibri(program(options.colibri), container.path, options.threads, container.shape.vocab)
+        self.colibri = Colibri(program(options.colibri), container.path, options.threads,
+                               container.shape.vocab)
 
     def limit(self, share: float, case: Case) -> int:
         """The share of the model, and the keys and values of the case."""

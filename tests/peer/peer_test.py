@@ -26,7 +26,8 @@ from watched import RunError, Watched, watch  # noqa: E402
 # One line each, as printed by llama-bench -o jsonl and llama-batched-bench --output-format jsonl.
 BENCH_LINE = (
     '{"build_commit": "unknown", "model_type": "olmoe A1.7B Q8_0", "model_size": 3616702464, '
-    '"n_batch": 2048, "n_ubatch": 512, "n_threads": 2, "n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ns": 4500000000, '
+    '"n_batch": 2048, "n_ubatch": 512, "n_threads": 2, "n_prompt": 512, "n_gen": 0, "n_depth": 0, '
+    '"avg_ns": 4500000000, '
     '"stddev_ns": 0, "avg_ts": 113.777, "stddev_ts": 0.0, "samples_ns": [ 4400000000, 4600000000 ],'
     '"samples_ts": [ 116.364, 111.304 ]}')
 BATCHED_LINE = (
@@ -301,7 +302,10 @@ class WholeComparison(Folder):
         self.write_models()
         self.write_programs()
         results = self.path / "results.jsonl"
-        common = ("--memory", "all", "--cases", "prefill,8", "--results", str(results))
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.path)
+        common = ("--colibri", "colibri", "--llama", "bin", "--memory", "all", "--cases", "prefill,8",
+                  "--results", str(results))
         status, out, err = self.run_peer("--rounds", "2", *common)
         self.assertEqual(status, 0, err)
         self.assertIn("model: 0.00 GB, int8; model.gguf", out)
