@@ -224,7 +224,9 @@ MemoryPlan Planner::plan(std::uint32_t max_rows, PlanRefusals& refusals) const {
   const std::uint64_t others =
       plan.static_bytes + plan.dynamic_bytes + plan.scratch_bytes + plan.process_bytes;
 
-  plan_slots(plan, container, pipeline, fetches, plan.usable_bytes > others ? plan.usable_bytes - others : 0,
+  // Whole pages of the region only: it is rounded up, and must still fit.
+  const std::uint64_t left = plan.usable_bytes > others ? plan.usable_bytes - others : 0;
+  plan_slots(plan, container, pipeline, fetches, left / AlignedRegion::kAlignment * AlignedRegion::kAlignment,
              refusals);
   plan.total_bytes = others + rounded(plan.slots * plan.slot_bytes);
   if (plan.usable_bytes > 0 && plan.total_bytes > plan.usable_bytes) refusals.does_not_fit(plan);

@@ -288,6 +288,23 @@ TEST_F(MemoryPlanTest, AutomaticSlotsFillWhatIsLeft) {
   EXPECT_EQ(tight.value().usable_bytes, available / 10 * 8 + (available % 10) * 8 / 10);
 }
 
+// The region of slots is rounded up: wherever what is left ends, that must not be more than there is.
+TEST_F(MemoryPlanTest, AutomaticSlotsFitWhateverIsLeft) {
+  const auto demo = std::filesystem::path(COLIBRI_TEST_DATA).parent_path() / "configs/demo/checkpoint";
+  const auto container = Container::open(container_of(demo, "config.json", "auto")).value();
+  Machine machine;
+  machine.cpus = {0, 1};
+  const auto pipeline = pipeline_with({{"memory.dynamic", "32MiB"}, {"memory.experts", "auto"}});
+  for (std::uint64_t extra = 0; extra < 8 * kMiB; extra += 100'000) {
+    machine.memory_available = 100 * kMiB + extra;
+    const auto planned = plan_memory(*container, pipeline, registry_, machine, kProcess, {});
+    ASSERT_TRUE(planned.is_ok()) << extra << ": " << planned.status().to_string();
+    EXPECT_LE(planned->total_bytes, planned->usable_bytes);
+    EXPECT_GT(planned->total_bytes + 4 * kMiB, planned->usable_bytes) << "room for more slots";
+    EXPECT_LT(planned->slots, 192U);
+  }
+}
+
 TEST_F(MemoryPlanTest, EveryPoolAddsUp) {
   for (const char* in_flight : {"1", "2"}) {
     const MemoryPlan planned =
