@@ -122,45 +122,80 @@ void silu(benchmark::State& state, const KernelTable& table) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(x.size()));
 }
 
-// One query row of 32 heads over 4 kv heads of 128 channels, at the given position.
-void attention(benchmark::State& state, const KernelTable& table, KvFormat format) {
-  constexpr std::uint32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128;
-  const std::uint32_t position = static_cast<std::uint32_t>(state.range(0));
-  const std::uint32_t page_count = position / kKvPagePositions + 1;
-  const std::uint64_t page_bytes = kv_page_layer_bytes(format, kKvHeads, kHeadDim);
-  const Bytes memory = aligned_bytes(page_bytes * page_count);
-  const std::vector<float> row = random_values(kKvHeads * kHeadDim);
+struct AttentionBench {
+  const char* name;
+  std::uint32_t heads, kv_heads;
+  std::uint32_t rows, context;  // the last `rows` of `context` positions
+  std::uint32_t sequences;      // taken in turn
+};
+// Prompts work on what caches hold; decoding reads all that a batch of sequences keeps, which no cache does.
+constexpr AttentionBench kAttentionBenches[] = {
+    {"prompt_512_rows", 16, 16, 512, 512, 1},        {"prompt_64_rows", 16, 16, 64, 512, 1},
+    {"prompt_512_rows_grouped", 32, 4, 512, 512, 1}, {"prompt_64_rows_grouped", 32, 4, 64, 512, 1},
+    {"prompt_64_rows_long", 16, 16, 64, 4096, 1},    {"decode", 16, 16, 1, 512, 32},
+    {"decode_grouped", 32, 4, 1, 512, 128},
+};
+
+void attention(benchmark::State& state, const KernelTable& table, const Peaks& peaks, KvFormat format,
+               const AttentionBench& bench) {
+  constexpr std::uint32_t kHeadDim = 128;
+  const std::uint32_t page_count =
+      (bench.context + kKvPagePositions - 1) / kKvPagePositions;  // of a sequence
+  const std::uint64_t page_bytes = kv_page_layer_bytes(format, bench.kv_heads, kHeadDim);
+  const Bytes memory = aligned_bytes(page_bytes * page_count * bench.sequences);
+  const std::size_t channels = std::size_t{bench.kv_heads} * kHeadDim;
+  const std::vector<float> values = random_values(channels * bench.context);
   std::vector<std::uint32_t> pages(page_count);
-  for (std::uint32_t p = 0; p < page_count * kKvPagePositions; ++p) {
-    const std::uint32_t page = pages[p / kKvPagePositions] = p / kKvPagePositions;
-    table.kv_store({.format = format,
-                    .kv_heads = kKvHeads,
-                    .head_dim = kHeadDim,
-                    .page = memory.get() + page * page_bytes,
-                    .slot = p % kKvPagePositions,
-                    .key = row.data(),
-                    .value = row.data()});
+  for (std::uint32_t page = 0; page < page_count; ++page) pages[page] = page;
+  for (std::uint32_t p = 0; p < bench.context * bench.sequences; ++p) {
+    const float* row = values.data() + p % bench.context * channels;
+    table.kv_store(
+        {.format = format,
+         .kv_heads = bench.kv_heads,
+         .head_dim = kHeadDim,
+         .page = memory.get() +
+                 (p / bench.context * page_count + p % bench.context / kKvPagePositions) * page_bytes,
+         .slot = p % bench.context % kKvPagePositions,
+         .key = row,
+         .value = row});
   }
-  const std::vector<float> query = random_values(kHeads * kHeadDim);
+  const std::size_t width = std::size_t{bench.heads} * kHeadDim;
+  const std::vector<float> query = random_values(width * bench.rows);
   std::vector<float> out(query.size());
   AttentionArgs args;
   args.format = format;
-  args.heads = kHeads;
-  args.kv_heads = kKvHeads;
+  args.heads = bench.heads;
+  args.kv_heads = bench.kv_heads;
   args.head_dim = kHeadDim;
   args.scale = 0.088F;
-  args.position = position;
-  args.kv_base = memory.get();
+  args.position = bench.context - bench.rows;
+  args.rows = bench.rows;
   args.page_stride = page_bytes;
   args.pages = pages.data();
   args.query = query.data();
+  args.query_stride = width;
   args.out = out.data();
-  args.kv_head_end = kKvHeads;
+  args.out_stride = width;
+  args.kv_head_end = bench.kv_heads;
+  std::uint32_t sequence = 0;
+  const double begin = thread_seconds();
   for (auto _ : state) {
+    args.kv_base = memory.get() + sequence * page_count * page_bytes;
+    sequence = (sequence + 1) % bench.sequences;
     table.attention(args);
     benchmark::ClobberMemory();
   }
-  state.SetItemsProcessed(state.iterations() * 4 * kHeads * std::int64_t{kHeadDim} * (position + 1));
+  const double seconds = thread_seconds() - begin;
+  // Row by row, and two operations each for the scores and for the weighted sum.
+  const std::int64_t keys = std::int64_t{bench.rows} * (2 * args.position + bench.rows + 1) / 2;
+  const std::int64_t operations = state.iterations() * 4 * static_cast<std::int64_t>(width) * keys;
+  const std::int64_t bytes = state.iterations() * static_cast<std::int64_t>(page_bytes * page_count);
+  state.SetItemsProcessed(operations);
+  state.SetBytesProcessed(bytes);
+  const bool in_memory = bench.sequences > 1;
+  const double peak = rate(peaks, in_memory ? "peak_read_memory" : "peak_fma/" + std::string(table.name));
+  const auto work = static_cast<double>(in_memory ? bytes : operations);
+  if (peak > 0) state.counters["of_peak"] = work / seconds / peak;
 }
 
 // Logits to picks and weights, of one row.
@@ -221,11 +256,13 @@ void register_variant(const KernelTable& table, const Peaks& peaks) {
                                  });
   }
   for (const KvFormat format : {KvFormat::f32, KvFormat::bf16}) {
-    const std::string label = (format == KvFormat::f32 ? "attention_f32/" : "attention_bf16/") + name;
-    benchmark::RegisterBenchmark(
-        label.c_str(), [&table, format](benchmark::State& state) { attention(state, table, format); })
-        ->Arg(100)
-        ->Arg(1000);
+    for (const AttentionBench& shape : kAttentionBenches) {
+      const std::string label = (format == KvFormat::f32 ? "attention_f32/" : "attention_bf16/") + name + "/";
+      benchmark::RegisterBenchmark((label + shape.name).c_str(),
+                                   [&table, &peaks, format, &shape](benchmark::State& state) {
+                                     attention(state, table, peaks, format, shape);
+                                   });
+    }
   }
   benchmark::RegisterBenchmark(("quantize_rows/" + name).c_str(),
                                [&table](benchmark::State& state) { quantize(state, table); });

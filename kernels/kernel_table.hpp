@@ -80,11 +80,13 @@ struct KvStoreArgs {
   const float* value = nullptr;  // [kv_heads, head_dim]
 };
 
-// One query row against the positions max(0, position - window + 1) .. position (window 0: from 0).
-// Online softmax over pages in ascending order. Within a page: scores[16] by fma over d ascending, times
-// `scale`; masked positions are left out; running maximum; a factor c = exp(old max - new max) for what
-// is there already; per lane sum = fma(sum, c, weight), added in lane order at the end;
-// out[d] = out[d] * c, then fma(weight, V, out[d]) over positions ascending; at the end out / sum.
+// Rows of one sequence at the positions `position`, position + 1, ...; each against the positions
+// max(0, its own - window + 1) .. its own (window 0: from 0), so rows do not see each other.
+// Online softmax over blocks of 64 positions (0 .. 63, 64 .. 127, ...) in ascending order. Within a block:
+// scores by fma over d ascending from +0, times `scale`; positions that the row does not see are left out;
+// running maximum; a factor c = exp(old max - new max) for what is there already; sum[p % 16] *= c, then
+// += weight for positions p ascending, added in lane order at the end; out[d] *= c, then
+// fma(weight, V, out[d]) over positions ascending; at the end out / sum.
 struct AttentionArgs {
   KvFormat format = KvFormat::f32;
   std::uint32_t heads = 0;
@@ -92,15 +94,19 @@ struct AttentionArgs {
   std::uint32_t head_dim = 0;
   float scale = 1.0F;
   std::uint32_t window = 0;
-  std::uint32_t position = 0;          // of the query row
+  std::uint32_t position = 0;  // of the first row
+  std::uint32_t rows = 1;
   const std::byte* kv_base = nullptr;  // page p of this layer is at kv_base + pages[p] * page_stride
   std::size_t page_stride = 0;
-  const std::uint32_t* pages = nullptr;  // [position / 16 + 1]
-  const float* query = nullptr;          // [heads, head_dim]
-  float* out = nullptr;                  // [heads, head_dim]
-  std::uint32_t kv_head_begin = 0;       // heads of these kv heads are computed
+  const std::uint32_t* pages = nullptr;  // [last row's position / 16 + 1]
+  const float* query = nullptr;          // [rows, query_stride], of which [heads, head_dim] are read
+  std::size_t query_stride = 0;          // in elements; of no matter for one row
+  float* out = nullptr;                  // [rows, out_stride], of which [heads, head_dim] are written
+  std::size_t out_stride = 0;
+  std::uint32_t kv_head_begin = 0;  // heads of these kv heads are computed
   std::uint32_t kv_head_end = 0;
 };
+inline constexpr std::uint32_t kAttentionBlock = 64;  // positions
 
 enum class RopePairing : std::uint8_t { halves = 0, neighbours = 1 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/rope_angles.hpp"
+#include "stages/attention_cut.hpp"
 
 namespace colibri {
 namespace {
@@ -178,39 +179,41 @@ void TransformerBlock::finish_qkv_row(const Wave& wave, std::uint32_t row_in_wav
 
 std::uint64_t TransformerBlock::attend_rows(const Wave& wave, std::uint32_t layer) {
   const AttentionSpec& attention = spec_.attention;
-  const std::uint32_t kv_heads = attention.num_kv_heads;
   const std::uint32_t window = spec_.layers[layer].sliding_window;
-  std::uint64_t keys = 0;
-  for (std::uint32_t row = wave.row_begin; row < wave.row_end; ++row) {
-    const std::uint32_t context = wave.step->positions[row] + 1;
-    keys += window == 0 ? context : std::min(context, window);
-  }
+  const AttentionCut cut(wave, attention.num_kv_heads, window);
+  const auto run_piece = [&](const AttentionPiece& piece) {
+    const Sequence& sequence = *wave.step->sequences[piece.row_begin];
+    const std::size_t row_in_wave = piece.row_begin - wave.row_begin;
+    kernels::AttentionArgs args;
+    args.format = services_.kv.format;
+    args.heads = attention.num_heads;
+    args.kv_heads = attention.num_kv_heads;
+    args.head_dim = attention.head_dim;
+    args.scale = attention.scale;
+    args.window = window;
+    args.position = wave.step->positions[piece.row_begin];
+    args.rows = piece.row_end - piece.row_begin;
+    args.kv_base = services_.kv.layer_base(sequence, layer);
+    args.page_stride = services_.kv.block_stride;
+    args.pages = sequence.kv_blocks.data();
+    args.query_stride = qkv_size(attention);
+    args.query = scratch_.qkv + row_in_wave * args.query_stride;
+    args.out_stride = attention.query_size();
+    args.out = scratch_.attended + row_in_wave * args.out_stride;
+    args.kv_head_begin = piece.kv_head_begin;
+    args.kv_head_end = piece.kv_head_end;
+    kernels_.attention(args);
+  };
   // Scores and weighted sum of one kv head of an average row.
-  const std::uint64_t work = 2 * keys * attention.query_size() / (std::uint64_t{wave.rows()} * kv_heads);
-  for_ranges(context_, wave.rows() * kv_heads, work, [&](std::uint32_t begin, std::uint32_t end) {
-    while (begin < end) {
-      const std::uint32_t row_in_wave = begin / kv_heads;
-      const std::uint32_t row = wave.row_begin + row_in_wave;
-      kernels::AttentionArgs args;
-      args.format = services_.kv.format;
-      args.heads = attention.num_heads;
-      args.kv_heads = kv_heads;
-      args.head_dim = attention.head_dim;
-      args.scale = attention.scale;
-      args.window = window;
-      args.position = wave.step->positions[row];
-      args.kv_base = services_.kv.layer_base(*wave.step->sequences[row], layer);
-      args.page_stride = services_.kv.block_stride;
-      args.pages = wave.step->sequences[row]->kv_blocks.data();
-      args.query = scratch_.qkv + std::size_t{row_in_wave} * qkv_size(attention);
-      args.out = scratch_.attended + std::size_t{row_in_wave} * attention.query_size();
-      args.kv_head_begin = begin % kv_heads;
-      args.kv_head_end = std::min(kv_heads, args.kv_head_begin + (end - begin));
-      kernels_.attention(args);
-      begin += args.kv_head_end - args.kv_head_begin;
-    }
-  });
-  return keys;
+  const std::size_t items = std::size_t{wave.rows()} * attention.num_kv_heads;
+  const std::size_t tiles =
+      tiles_for(items, 2 * cut.keys() * attention.query_size() / items, context_.workers());
+  if (tiles <= 1) {
+    cut.for_pieces(1, 0, run_piece);
+  } else {
+    context_.parallel(tiles, [&](std::size_t tile) { cut.for_pieces(tiles, tile, run_piece); });
+  }
+  return cut.keys();
 }
 
 void TransformerBlock::add_to_residual(const Wave& wave, const float* projection, const float* bias) {

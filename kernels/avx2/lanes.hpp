@@ -17,9 +17,8 @@ struct Lanes {
   static constexpr int kTileRows = 6;
   static constexpr int kTileAccumulators = 6;
   static constexpr int kTilePanels = 2;
-  static constexpr int kAttentionHeads = 2;
-  static constexpr int kAttentionPages = 2;
-  static constexpr int kAttentionVectors = 2;
+  static constexpr int kAttentionQueries = 6;
+  static constexpr int kAttentionVectors = 4;
 
   struct Mask {
     __m256 low, high;  // all bits of a lane are set, or none
@@ -83,6 +82,14 @@ struct Lanes {
   // a > b ? a : b, so b where either is NaN.
   [[gnu::always_inline]] static Lanes larger(Lanes a, Lanes b) {
     return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+  }
+
+  // Of lanes that are not NaN; the sign of a zero is not fixed.
+  [[gnu::always_inline]] static float largest(Lanes a) {
+    const __m256 eight = _mm256_max_ps(a.low, a.high);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
   }
 
   [[gnu::always_inline]] static Lanes select(Mask mask, Lanes yes, Lanes no) {

@@ -17,9 +17,8 @@ struct Lanes {
   static constexpr int kTileRows = 12;
   static constexpr int kTileAccumulators = 24;
   static constexpr int kTilePanels = 4;
-  static constexpr int kAttentionHeads = 4;
-  static constexpr int kAttentionPages = 4;
-  static constexpr int kAttentionVectors = 4;
+  static constexpr int kAttentionQueries = 6;
+  static constexpr int kAttentionVectors = 8;
 
   using Mask = __mmask16;
   [[gnu::always_inline]] static Mask mask(std::uint32_t bits) { return static_cast<Mask>(bits); }
@@ -55,6 +54,9 @@ struct Lanes {
   }
   // a > b ? a : b, so b where either is NaN.
   [[gnu::always_inline]] static Lanes larger(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+
+  // Of lanes that are not NaN; the sign of a zero is not fixed.
+  [[gnu::always_inline]] static float largest(Lanes a) { return _mm512_reduce_max_ps(a.v); }
 
   [[gnu::always_inline]] static Lanes select(Mask mask, Lanes yes, Lanes no) {
     return {_mm512_mask_blend_ps(mask, no.v, yes.v)};

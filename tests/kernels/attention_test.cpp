@@ -82,6 +82,28 @@ struct Cache {
     return out;
   }
 
+  // Rows at `position` and after it, which are further apart than their heads need. query [rows, heads *
+  // dim].
+  std::vector<float> run_rows(const KernelTable& table, std::uint32_t position, std::uint32_t rows,
+                              std::uint32_t window, const std::vector<float>& query) const {
+    constexpr std::size_t kGap = 3;
+    const std::size_t width = std::size_t{shape.heads} * shape.head_dim;
+    std::vector<float> apart((width + kGap) * rows, kNaN), out((width + kGap) * rows, kNaN);
+    for (std::size_t i = 0; i < query.size(); ++i) apart[i / width * (width + kGap) + i % width] = query[i];
+    AttentionArgs a = args(position, window, apart);
+    a.rows = rows;
+    a.query_stride = a.out_stride = width + kGap;
+    a.out = out.data();
+    table.attention(a);
+    std::vector<float> packed;
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto begin = out.begin() + static_cast<std::ptrdiff_t>(row * (width + kGap));
+      packed.insert(packed.end(), begin, begin + static_cast<std::ptrdiff_t>(width));
+      for (std::size_t i = 0; i < kGap; ++i) EXPECT_TRUE(std::isnan(out[row * (width + kGap) + width + i]));
+    }
+    return packed;
+  }
+
   std::vector<double> brute_force(std::uint32_t position, std::uint32_t window,
                                   const std::vector<float>& query) const {
     const std::uint32_t dim = shape.head_dim;
@@ -189,6 +211,100 @@ TEST_P(AttentionKernel, HeadsAloneOrTogetherGiveTheSameBits) {
     const std::vector<float> out = single.run(variant(), 89, 0, first_heads);
     for (std::uint32_t i = 0; i < out.size(); ++i)
       ASSERT_TRUE(same(out[i], together[i / 33 * 5 * 33 + i % 33]));
+  }
+}
+
+std::vector<float> row_of(const std::vector<float>& rows, std::size_t row, std::size_t width) {
+  const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(row * width);
+  return {begin, begin + static_cast<std::ptrdiff_t>(width)};
+}
+
+// Rows that go together are computed in tiles, and cross pages, blocks and windows at different rows of a
+// tile.
+TEST_P(AttentionKernel, RowsTogetherOrAloneGiveTheSameBits) {
+  constexpr std::uint32_t kMostRows = 257, kContext = 400;
+  for (const Shape shape : {Shape{1, 1, 20}, Shape{6, 2, 16}, Shape{7, 1, 8}}) {
+    const std::size_t width = std::size_t{shape.heads} * shape.head_dim;
+    const std::vector<float> query = Random(3).normals(kContext * width, 2.0F);  // of each position
+    for (const KvFormat format : kFormats) {
+      const Cache cache(format, shape, kContext, 41);
+      for (const std::uint32_t window : {0U, 1U, 7U, 64U, 100U}) {
+        std::vector<std::vector<float>> alone;
+        for (std::uint32_t position = 0; position < kContext; ++position)
+          alone.push_back(cache.run(variant(), position, window, row_of(query, position, width)));
+        for (std::uint32_t rows = 1; rows <= kMostRows; rows += rows < 70 ? 1 : 17) {
+          const std::uint32_t position = rows * 37 % (kContext - rows + 1);
+          const auto first = query.begin() + static_cast<std::ptrdiff_t>(position * width);
+          const std::vector<float> together = cache.run_rows(
+              variant(), position, rows, window, {first, first + static_cast<std::ptrdiff_t>(rows * width)});
+          for (std::uint32_t row = 0; row < rows; ++row) {
+            ASSERT_TRUE(all_same(row_of(together, row, width), alone[position + row]))
+                << rows << " rows from " << position << ", row " << row << " window " << window;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernel, RowsMatchBruteForce) {
+  for (const Shape shape : {Shape{2, 2, 48}, Shape{9, 3, 24}}) {
+    const std::size_t width = std::size_t{shape.heads} * shape.head_dim;
+    for (const KvFormat format : kFormats) {
+      const Cache cache(format, shape, 300, 51);
+      for (const std::uint32_t rows : {1U, 2U, 5U, 6U, 13U, 48U, 49U, 257U}) {
+        const std::vector<float> query = Random(rows).normals(rows * width);
+        for (const std::uint32_t position : {0U, 11U, 43U}) {
+          for (const std::uint32_t window : {0U, 3U, 70U}) {
+            const std::vector<float> out = cache.run_rows(variant(), position, rows, window, query);
+            for (std::uint32_t row = 0; row<rows; row += rows> 20 ? 9 : 1) {
+              const std::vector<double> expected =
+                  cache.brute_force(position + row, window, row_of(query, row, width));
+              for (std::size_t i = 0; i < width; ++i)
+                ASSERT_NEAR(out[row * width + i], expected[i], 3e-6) << rows << " rows, row " << row;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernel, LongContextsStayNearBruteForce) {
+  const Shape shape{4, 2, 32};
+  constexpr std::uint32_t kRows = 20, kContext = 6000;
+  const std::size_t width = std::size_t{shape.heads} * shape.head_dim;
+  const std::vector<float> query = Random(61).normals(kRows * width, 3.0F);
+  for (const KvFormat format : kFormats) {
+    const Cache cache(format, shape, kContext, 62);
+    for (const std::uint32_t window : {0U, 4096U}) {
+      const std::vector<float> out = cache.run_rows(variant(), kContext - kRows, kRows, window, query);
+      ASSERT_TRUE(all_same(out, cache.run_rows(scalar(), kContext - kRows, kRows, window, query)));
+      for (const std::uint32_t row : {0U, kRows - 1}) {
+        const std::vector<double> expected =
+            cache.brute_force(kContext - kRows + row, window, row_of(query, row, width));
+        for (std::size_t i = 0; i < width; ++i) ASSERT_NEAR(out[row * width + i], expected[i], 5e-6);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernel, SlotsThatOnlyLaterRowsSeeDoNotReachEarlierOnes) {
+  const Shape shape{4, 2, 24};
+  const std::size_t width = std::size_t{shape.heads} * shape.head_dim;
+  constexpr std::uint32_t kRows = 40, kFirst = 50, kBad = 70;  // position kBad holds NaN
+  const std::vector<float> query = Random(71).normals(kRows * width);
+  Cache cache(KvFormat::f32, shape, kFirst + kRows, 72);
+  std::fill_n(cache.keys.begin() + kBad * 2 * 24, 2 * 24, kNaN);
+  std::fill_n(cache.values.begin() + kBad * 2 * 24, 2 * 24, kNaN);
+  cache.store(kBad);
+  for (const std::uint32_t window : {0U, 12U}) {
+    const std::vector<float> out = cache.run_rows(variant(), kFirst, kRows, window, query);
+    for (std::uint32_t row = 0; row < kRows; ++row) {
+      const std::uint32_t position = kFirst + row;
+      const bool sees = position >= kBad && (window == 0 || position - kBad < window);
+      for (const float value : row_of(out, row, width)) ASSERT_EQ(std::isnan(value), sees) << row;
+    }
   }
 }
 

@@ -75,10 +75,10 @@ void count_matmul(const KernelTable& table, WeightFormat format, std::uint32_t r
 }
 
 void count_attention(const KernelTable& table, KvFormat format) {
-  constexpr std::uint32_t kHeads = 4, kKvHeads = 2, kHeadDim = 64, kPosition = 40;
+  constexpr std::uint32_t kHeads = 4, kKvHeads = 2, kHeadDim = 64, kPosition = 70;
   const std::string suffix = format == KvFormat::f32 ? "_f32" : "_bf16";
   const std::uint64_t page_bytes = kv_page_layer_bytes(format, kKvHeads, kHeadDim);
-  const std::uint32_t pages[] = {0, 1, 2};
+  const std::uint32_t pages[] = {0, 1, 2, 3, 4};
   std::vector<Line> memory = lines(std::size(pages) * page_bytes);
   const std::vector<float> row = fixed_values(kKvHeads * kHeadDim);
   KvStoreArgs store{
@@ -90,21 +90,26 @@ void count_attention(const KernelTable& table, KvFormat format) {
   }
   count("kv_store" + suffix, [&] { table.kv_store(store); });
 
-  const std::vector<float> query = fixed_values(kHeads * kHeadDim);
-  std::vector<float> out(query.size());
-  const AttentionArgs args{.format = format,
-                           .heads = kHeads,
-                           .kv_heads = kKvHeads,
-                           .head_dim = kHeadDim,
-                           .scale = 0.125F,
-                           .position = kPosition,
-                           .kv_base = start(memory),
-                           .page_stride = page_bytes,
-                           .pages = pages,
-                           .query = query.data(),
-                           .out = out.data(),
-                           .kv_head_end = kKvHeads};
-  count("attention" + suffix, [&] { table.attention(args); });
+  for (const std::uint32_t rows : {1U, 13U}) {
+    const std::vector<float> query = fixed_values(std::size_t{rows} * kHeads * kHeadDim);
+    std::vector<float> out(query.size());
+    const AttentionArgs args{.format = format,
+                             .heads = kHeads,
+                             .kv_heads = kKvHeads,
+                             .head_dim = kHeadDim,
+                             .scale = 0.125F,
+                             .position = kPosition + 1 - rows,
+                             .rows = rows,
+                             .kv_base = start(memory),
+                             .page_stride = page_bytes,
+                             .pages = pages,
+                             .query = query.data(),
+                             .query_stride = kHeads * kHeadDim,
+                             .out = out.data(),
+                             .out_stride = kHeads * kHeadDim,
+                             .kv_head_end = kKvHeads};
+    count("attention" + suffix + "/" + std::to_string(rows), [&] { table.attention(args); });
+  }
 }
 
 void count_rows(const KernelTable& table) {
