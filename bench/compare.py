@@ -54,6 +54,8 @@ def load(path):
         raise Unusable(f"not JSON: {path}: {error}") from error
     if not isinstance(result, dict) or not isinstance(result.get("benchmarks"), list):
         raise Unusable(f"not a result of Google Benchmark: {path} has no list `benchmarks`")
+    if not isinstance(result.get("context") or {}, dict):
+        raise Unusable(f"not a result of Google Benchmark: {path}: its `context` is no object")
     return result
 
 
@@ -61,6 +63,8 @@ def timings(result, path, clock):
     """Timing of each benchmark by name, in the order of the file."""
     repetitions, medians = {}, {}
     for entry in result["benchmarks"]:
+        if not isinstance(entry, dict):
+            raise Unusable(f"not a result of Google Benchmark: {path}: a benchmark that is no object")
         if entry.get("error_occurred"):
             continue
         try:
@@ -83,7 +87,7 @@ def timings(result, path, clock):
 
 def context_differences(before, after):
     """Lines about what differs in the machines and builds of two results."""
-    first, second = before.get("context", {}), after.get("context", {})
+    first, second = before.get("context") or {}, after.get("context") or {}
     lines = []
     for field in CONTEXT:
         one, other = first.get(field), second.get(field)

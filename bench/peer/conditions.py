@@ -38,9 +38,16 @@ class MemoryGroup:
         except OSError as error:
             raise ConditionError(f"cannot make a memory control group: {self.folder}: {error.strerror}; "
                                  "run as root, or leave out the runs with limited memory") from error
+        try:
+            self.set_limits()
+        except BaseException:  # also a signal: __exit__ is not called for a block that was not entered
+            self.remove()
+            raise
+        return self
+
+    def set_limits(self):
         name = "memory.limit_in_bytes" if self.first_version else "memory.max"
         if not (self.folder / name).exists():
-            self.remove()
             raise ConditionError(f"control groups here have no memory controller: {self.folder.parent}; "
                                  "enable it in cgroup.subtree_control")
         written(self.folder / name, self.limit, "the memory limit")
@@ -48,7 +55,6 @@ class MemoryGroup:
         for swap, value in (("memory.swap.max", 0), ("memory.memsw.limit_in_bytes", self.limit)):
             if (self.folder / swap).exists():
                 written(self.folder / swap, value, "the limit of swap")
-        return self
 
     def enter(self):
         """Called by the process that is to be limited, before it becomes the program."""
@@ -83,8 +89,8 @@ def readahead(file, kilobytes: int, devices: Path = Path("/sys/class/bdi")):
     except OSError as error:
         raise ConditionError(f"cannot see how far the drive reads ahead: {setting}: {error.strerror}; "
                              "put the GGUF on a file system with a device of its own") from error
-    written(setting, kilobytes, "how far the drive reads ahead")
     try:
+        written(setting, kilobytes, "how far the drive reads ahead")
         yield
     finally:
         written(setting, before, "how far the drive reads ahead")

@@ -209,10 +209,14 @@ class Colibri:
                            else fields["prompt_tokens"])
         if tokens != case.tokens:
             raise failed("colibri", case, f"{tokens} tokens in its results, {case.tokens} expected", watched)
+        if case.kind == "job" and "wall_seconds" not in profile:
+            raise failed("colibri", case, "it has left no profile", watched)
         if case.kind == "job":  # all of it, the first reads included
             return Measured(tokens, profile["wall_seconds"], profile["steps"], profile["bytes_read"],
                             watched.other_cores)
         begin = came["marker"] if case.kind == "decode" else came["warm"]
+        if came["timed"] <= begin:
+            raise failed("colibri", case, "its results came all at once or out of order", watched)
         steps = case.generated if case.kind == "decode" else case.sequences
         return Measured(tokens, came["timed"] - begin, steps,
                         watched.bytes_between(begin, came["timed"]), watched.other_cores)

@@ -98,6 +98,13 @@ def cases(text, limited: bool) -> list:
     return result
 
 
+def json_report(what: str, text: str) -> dict:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RunError(f"{what} is no JSON: {error}") from error
+
+
 class Comparison:
     def __init__(self, options, container, gguf, folder: Path):
         self.options, self.container, self.gguf, self.folder = options, container, gguf, folder
@@ -120,14 +127,14 @@ class Comparison:
             planned = watch(self.colibri.plan_command(case), self.options.timeout)
             if planned.complaint:
                 raise RunError(f"colibri plan: {planned.complaint}\n    {planned.said.strip()}")
-            plan = json.loads("\n".join(line for _, line in planned.lines))
+            plan = json_report("colibri plan", "\n".join(line for _, line in planned.lines))
             dynamic = self.colibri.dynamic_bytes(case, plan)
             conditions.drop_from_memory(self.container.files)
             with conditions.MemoryGroup(self.limit(share, case)) as group:
                 watched = watch(self.colibri.command(case, requests, "auto", profile, dynamic),
                                 self.options.timeout, group)
         self.log(f"colibri, {case.name}", watched)
-        report = json.loads(profile.read_text(encoding="utf-8")) if profile.exists() else {}
+        report = json_report("colibri's profile", profile.read_text(encoding="utf-8")) if profile.exists() else {}
         yield "", self.colibri.measured(case, watched, report)
 
     def run_llama(self, case: Case, share):

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -14,8 +15,10 @@
 namespace colibri {
 namespace {
 
-constexpr std::uint64_t kBlockElements = 1U << 20;     // f32 values read at a time, if a panel is no larger
-constexpr std::uint64_t kThreadElements = 128 * 1024;  // worth a thread: starting one takes about 50 us
+// f32 values read at a time for each thread, if a panel is no larger: many times what it takes to start one,
+// and 64 MiB of them at most.
+constexpr std::uint64_t kThreadElements = 256 * 1024;
+constexpr std::uint64_t kLeastBlockElements = 1U << 20, kMostBlockElements = 1U << 24;
 
 // Index of the first NaN or infinity, or values.size().
 std::size_t first_not_finite(std::span<const float> values) {
@@ -54,7 +57,7 @@ void pack_panels(kernels::WeightFormat format, const float* rows, std::uint32_t 
                           packed + panel * panel_bytes);
     }
   };
-  const std::uint64_t worth = std::uint64_t{count} * columns / kThreadElements;
+  const std::uint64_t worth = std::uint64_t{count} * columns / (kThreadElements / 2);
   const std::uint64_t wanted = std::min({std::uint64_t{threads}, std::uint64_t{panels}, worth});
   std::vector<std::thread> others;
   others.reserve(wanted);
@@ -62,6 +65,8 @@ void pack_panels(kernels::WeightFormat format, const float* rows, std::uint32_t 
     while (others.size() + 1 < wanted) others.push_back(start_backend_thread("convert", work));
   } catch (const std::system_error&) {
     // The system has no thread left: those that are there do it.
+  } catch (const std::bad_alloc&) {
+    // Nor memory for one.
   }
   work();
   for (std::thread& thread : others) thread.join();
@@ -102,8 +107,10 @@ Status read_rows(const MatrixSource& source, std::uint32_t first, std::uint32_t 
 Status pack_matrix(const MatrixSource& source, kernels::WeightFormat format, std::uint32_t threads,
                    UnitSink& sink, const std::function<bool()>& step) {
   const std::uint64_t panel_bytes = kernels::packed_shape(format, source.rows, source.columns).panel_bytes;
+  const std::uint64_t elements =
+      std::clamp(threads * kThreadElements, kLeastBlockElements, kMostBlockElements);
   const auto panels = static_cast<std::uint32_t>(
-      std::max<std::uint64_t>(1, kBlockElements / (std::uint64_t{kernels::kPanelOutputs} * source.columns)));
+      std::max<std::uint64_t>(1, elements / (std::uint64_t{kernels::kPanelOutputs} * source.columns)));
   const std::uint32_t block_rows = std::min(panels * kernels::kPanelOutputs, source.rows);
   std::vector<float> values(std::uint64_t{block_rows} * source.columns);
   std::vector<std::byte> packed(kernels::packed_shape(format, block_rows, source.columns).bytes);

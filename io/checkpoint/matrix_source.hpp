@@ -33,8 +33,8 @@ struct MatrixSource {
 Status read_rows(const MatrixSource& source, std::uint32_t first, std::uint32_t count,
                  std::span<float> values);
 
-// Hands the matrix to `sink` in panels of `format`, packed on up to `threads` threads. `step` is called after each block; when it returns
-// false, the work stops with ErrorCode::cancelled.
+// Hands the matrix to `sink` in panels of `format`, packed on up to `threads` threads. `step` is called after
+// each block; when it returns false, the work stops with ErrorCode::cancelled.
 Status pack_matrix(const MatrixSource& source, kernels::WeightFormat format, std::uint32_t threads,
                    UnitSink& sink, const std::function<bool()>& step);
 // Hands the values to `sink` as plain f32.

@@ -126,8 +126,8 @@ struct Attention {
     }
   }
 
-  // Calls compute<queries>(first query) for each tile. Queries are dealt out evenly: seven are 4 + 3, not 6
-  // + 1.
+  // Calls compute<queries>(first query) for each tile. Queries are dealt out evenly: seven are four and
+  // three, not six and one.
   template <class Compute>
   static void for_tiles(std::uint32_t count, Block& block, Compute compute) {
     const std::uint32_t tiles = (count + kTileQueries - 1) / kTileQueries;

@@ -103,7 +103,6 @@ Actor* Actor::take_turn() {
   }
   hops_timed_ = runs_++ % kRunsPerTiming == 0;
   outside_hops_ns_ = 0;
-  readings_ = 0;
   const int calls_per_run = executor_.calls_per_run();
   int calls = 0;
   while (!ended() && !aborted() && calls < calls_per_run && step()) ++calls;
@@ -113,10 +112,7 @@ Actor* Actor::take_turn() {
   Actor* const next = announce(true);
   if (hops_timed_) {
     clock_ns_ = now_ns();
-    reading_ns_ = std::min(reading_ns_, now_ns() - clock_ns_);
-    const std::uint64_t outside = outside_hops_ns_ + readings_ * reading_ns_;
-    const std::uint64_t spent = clock_ns_ - begin;
-    metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(spent - std::min(outside, spent), calls));
+    metrics_.hop_ns.add(kRunsPerTiming * hops_.sample(clock_ns_ - begin - outside_hops_ns_, calls));
   }
   accounted_since_ = clock_ns_;
   turn_.store(turn + 1, std::memory_order_release);
@@ -296,10 +292,7 @@ std::uint64_t Actor::begin_call() {
   const bool may_wait =
       short_calls_ >= kShortCalls && clock_ns_ - unannounced_since_ns_ < most_unannounced_ns_;
   if (!unannounced_.empty() && !may_wait) announce(false);
-  if (hops_timed_) {
-    clock_ns_ = now_ns();
-    ++readings_;
-  }
+  if (hops_timed_) clock_ns_ = now_ns();
   return clock_ns_;
 }
 
@@ -394,10 +387,7 @@ void Actor::send(Edge& edge, const Message& message) {
       announced_ns_ = sent.sent_ns;
     }
   }
-  if (hops_timed_) {
-    emit_ns_ += now_ns() - sent.sent_ns;
-    ++readings_;
-  }
+  if (hops_timed_) emit_ns_ += now_ns() - sent.sent_ns;
 }
 
 // Wakes those who were sent something. To wake costs more than to send, and what another thread takes over
@@ -466,6 +456,10 @@ std::string Actor::describe() const {
                                            " waits for an expert",
                                            " waits for a device",
                                            " waits for memory"};
+  for (std::size_t port = 0; port < passing_.size(); ++port) {
+    for (const Edge* edge : passing_[port])
+      text += " past " + std::string(info_.inputs[port].name) + (edge->ended() ? " (ended)" : "");
+  }
   text += kNames[static_cast<std::size_t>(blocked_.load(std::memory_order_relaxed))];
   return text + (due() ? " is due" : "") + (ended() ? " ended" : "");
 }

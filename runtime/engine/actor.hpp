@@ -12,7 +12,6 @@
 #include <colibri/stage.hpp>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -171,8 +170,6 @@ class Actor final : private Emitter, private CompletionPort {
   std::uint64_t clock_ns_ = 0;         // last reading in this run
   std::uint64_t outside_hops_ns_ = 0;  // of this run: in the stage without its emits
   std::uint64_t emit_ns_ = 0;          // of this call
-  std::uint64_t readings_ = 0;         // of the clock in this run, that only timing needs
-  std::uint64_t reading_ns_ = std::numeric_limits<std::uint64_t>::max();  // what one costs at least
   HopEstimate hops_;
   Wait accounted_ = Wait::none;  // reason of the blocked time that is running
   std::uint64_t accounted_since_ = 0;

@@ -4,7 +4,6 @@
 #include <exception>
 #include <map>
 #include <new>
-#include <tuple>
 #include <utility>
 
 #include "runtime/engine/message_credits.hpp"
@@ -125,7 +124,7 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
         std::find_if(ports.begin(), ports.end(), [&](const PortInfo& port) { return port.name == name; });
     return static_cast<std::uint32_t>(found - ports.begin());
   };
-  std::vector<std::pair<Member*, std::uint32_t>> ends;  // [edges] stage and input, as declared
+  std::vector<DeclaredEnd> ends;  // [edges]
   for (const EdgeSpec& edge : spec.edges) {
     Member* from = find(edge.from_stage);
     Member* to = find(edge.to_stage);
@@ -142,40 +141,61 @@ Status Pipeline::make_edges(const PipelineSpec& spec, const Registry& registry, 
     made->producer = from->actor.get();
     from->actor->connect_output(output, *made);
     edges_.push_back(std::move(made));
-    ends.emplace_back(to, input);
+    ends.push_back({to, input});
   }
-  for (std::size_t i = 0; i < edges_.size(); ++i) {
-    Edge& edge = *edges_[i];
-    auto [to, input] = ends[i];
-    // Past stages that would only pass on what comes; not round in a circle of them.
-    for (std::size_t passed = 0; passed < members_.size(); ++passed) {
-      const Edge* next = passing_edge(*to, input);
-      if (next == nullptr) break;
-      if (passed == 0) {
-        edge.passed = to->actor.get();
-        to->actor->connect_passing(input, edge);
-      }
-      const auto which =
-          std::find_if(edges_.begin(), edges_.end(), [&](const auto& e) { return e.get() == next; });
-      std::tie(to, input) = ends[static_cast<std::size_t>(which - edges_.begin())];
-    }
-    edge.consumer = to->actor.get();
-    edge.crosses_placements = find(edge.producer->name())->executor != to->executor;
-    to->actor->connect_input(input, edge);
-  }
+  for (Member& member : members_) COLIBRI_RETURN_IF_ERROR(ask_passes(member));
+  connect_inputs(ends);
   if (services.plan.spec != nullptr) share_out_experts(services.plan.spec->num_experts);
   return {};
 }
 
-// Where what comes on an input goes past the stage; null when the stage must see it. All of its inputs or
-// none: the order in which it would see them may matter to those around it.
-const Edge* Pipeline::passing_edge(const Member& member, std::uint32_t input) {
-  const Actor& actor = *member.actor;
-  const std::span<const std::uint32_t> outputs = actor.stage().passes_to(*member.context);
+// Asks the stage where what comes on its inputs goes past it. A host's kind may answer anything.
+Status Pipeline::ask_passes(Member& member) {
+  const StageInfo& info = member.actor->info();
+  std::span<const std::uint32_t> outputs;
+  try {
+    outputs = member.actor->stage().passes_to(*member.context);
+  } catch (...) {
+    return Status(ErrorCode::internal, "exception in passes_to").at("stage " + member.spec->name);
+  }
+  bool right = outputs.empty() || outputs.size() == info.inputs.size();
+  for (std::size_t input = 0; right && input < outputs.size(); ++input) {
+    right =
+        outputs[input] < info.outputs.size() && info.outputs[outputs[input]].type == info.inputs[input].type;
+  }
+  if (!right) {
+    return Status(ErrorCode::internal,
+                  "passes_to must name an output of the same type for each input, or none at all")
+        .at("stage " + member.spec->name);
+  }
+  // All of its inputs or none: the order in which it would see them may matter to those around it.
   const bool single = std::all_of(outputs.begin(), outputs.end(), [&](std::uint32_t output) {
-    return actor.output_edges(output).size() == 1;
+    return member.actor->output_edges(output).size() == 1;
   });
-  return outputs.empty() || !single ? nullptr : actor.output_edges(outputs[input]).front();
+  if (single) member.passes = outputs;
+  return {};
+}
+
+// Leads each edge to its end, past stages that would only pass on what comes.
+void Pipeline::connect_inputs(const std::vector<DeclaredEnd>& ends) {
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    Edge& edge = *edges_[i];
+    DeclaredEnd end = ends[i];
+    // Not round in a circle of them.
+    for (std::size_t passed = 0; passed < members_.size() && !end.to->passes.empty(); ++passed) {
+      if (passed == 0) {
+        edge.passed = end.to->actor.get();
+        end.to->actor->connect_passing(end.input, edge);
+      }
+      const Edge* next = end.to->actor->output_edges(end.to->passes[end.input]).front();
+      const auto which =
+          std::find_if(edges_.begin(), edges_.end(), [&](const auto& e) { return e.get() == next; });
+      end = ends[static_cast<std::size_t>(which - edges_.begin())];
+    }
+    edge.consumer = end.to->actor.get();
+    edge.crosses_placements = find(edge.producer->name())->executor != end.to->executor;
+    end.to->actor->connect_input(end.input, edge);
+  }
 }
 
 // Tables for the outputs from which several edges start: which one leads to the owner of an expert. That each

@@ -84,6 +84,11 @@ class Pipeline {
     std::size_t place;            // in the plan's placements
     std::uint32_t seen_turn = 0;  // when help_stalled looked last
     bool seen_due = false;
+    std::span<const std::uint32_t> passes{};  // Stage::passes_to, when messages do go past it
+  };
+  struct DeclaredEnd {  // of an edge
+    Member* to;
+    std::uint32_t input;
   };
 
   Pipeline() = default;
@@ -92,7 +97,8 @@ class Pipeline {
                      std::span<const std::uint64_t> stage_bytes, std::span<std::byte> scratch,
                      const Options& options);
   Status make_edges(const PipelineSpec& spec, const Registry& registry, const Services& services);
-  static const Edge* passing_edge(const Member& member, std::uint32_t input);
+  static Status ask_passes(Member& member);
+  void connect_inputs(const std::vector<DeclaredEnd>& ends);
   void share_out_experts(std::uint32_t num_experts);
   Member* find(std::string_view name) noexcept;
   Status go_on_starting() const;

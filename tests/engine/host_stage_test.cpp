@@ -7,8 +7,10 @@
 #include <deque>
 #include <mutex>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "runtime/engine/pipeline.hpp"
 #include "runtime/engine/step_scheduler.hpp"
@@ -23,12 +25,15 @@ constexpr PortInfo kOut[] = {{"out", MessageType::host, "numbers"}};
 constexpr StageInfo kWorkInfo = {.kind = "work", .help = "what a test says", .inputs = kIn, .outputs = kOut};
 constexpr StageInfo kDeviceInfo = {
     .kind = "device", .help = "computes elsewhere", .inputs = kIn, .outputs = kOut};
+constexpr StageInfo kIdleInfo = {
+    .kind = "idle", .help = "passes on what comes", .inputs = kIn, .outputs = kOut};
 constexpr StageInfo kCheckInfo = {.kind = "check", .help = "counts", .inputs = kIn};
 
 // What the stages of a test do, and what they saw.
 struct Script {
   std::function<void(StageContext&, std::uint32_t)> work;
-  std::atomic<std::uint32_t> checked{0}, stopped{0}, out_of_order{0};
+  std::vector<std::uint32_t> passes = {0};  // what `idle` says of its inputs
+  std::atomic<std::uint32_t> checked{0}, stopped{0}, out_of_order{0}, idle_messages{0};
 };
 Script*& script() {
   static Script* one = nullptr;
@@ -51,6 +56,16 @@ class Work final : public Counted {
  public:
   Wait on_message(Message& message, Emitter& out) override {
     if (script()->work) script()->work(*context_, message.first);
+    out.emit(0, message);
+    return Wait::none;
+  }
+};
+
+class Idle final : public Counted {
+ public:
+  std::span<const std::uint32_t> passes_to(const StageContext&) const override { return script()->passes; }
+  Wait on_message(Message& message, Emitter& out) override {
+    ++script()->idle_messages;
     out.emit(0, message);
     return Wait::none;
   }
@@ -133,7 +148,7 @@ class HostStages : public ::testing::TestWithParam<Threads> {
     Registry registry;
     for (const StageKind& kind :
          {number_source_kind(), StageKind{&kWorkInfo, make<Work>}, StageKind{&kDeviceInfo, make<Device>},
-          StageKind{&kCheckInfo, make<Check>}}) {
+          StageKind{&kIdleInfo, make<Idle>}, StageKind{&kCheckInfo, make<Check>}}) {
       EXPECT_TRUE(registry.add(kind).is_ok());
     }
     std::vector<std::string> kinds = {"numbers"};
@@ -231,6 +246,38 @@ TEST_P(HostStages, AnAbortReachesAStageThatWaitsForADevice) {
     if (number == 10) throw std::runtime_error("ten");
   };
   EXPECT_EQ(run({"device", "work", "device"}).to_string(), "stage work2: exception in on_message: ten");
+}
+
+TEST_P(HostStages, MessagesGoPastStagesThatWouldOnlyPassThemOn) {
+  for (const std::vector<std::string>& middle : {std::vector<std::string>{"idle"},
+                                                 {"idle", "idle", "work"},
+                                                 {"work", "idle", "work", "idle", "idle"}}) {
+    script_.checked = script_.stopped = 0;
+    const Status status = run(middle);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_EQ(script_.checked, 1000U);
+    EXPECT_EQ(script_.out_of_order, 0U);
+    EXPECT_EQ(script_.idle_messages, 0U);
+  }
+  script_.stopped = 0;
+  script_.passes = {};  // it wants to see them
+  EXPECT_TRUE(run({"idle", "work"}).is_ok());
+  EXPECT_EQ(script_.idle_messages, 1000U);
+}
+
+TEST_P(HostStages, AnAbortReachesStagesThatMessagesGoPast) {
+  script_.work = [](StageContext&, std::uint32_t number) {
+    if (number == 10) throw std::runtime_error("ten");
+  };
+  EXPECT_EQ(run({"idle", "work", "idle", "idle"}).to_string(), "stage work2: exception in on_message: ten");
+}
+
+TEST_P(HostStages, AStageThatPassesToNothingIsRefusedByName) {
+  for (const std::vector<std::uint32_t>& wrong : {std::vector<std::uint32_t>{1}, {0, 0}}) {
+    script_.passes = wrong;
+    EXPECT_EQ(run({"work", "idle"}).to_string(),
+              "stage idle2: passes_to must name an output of the same type for each input, or none at all");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Executors, HostStages,

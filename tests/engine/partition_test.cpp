@@ -45,6 +45,25 @@ std::vector<SharedOut> shapes() {
   };
 }
 
+// The built-in pipeline with two transfers one after the other.
+std::string chained_transfers(const std::string& first, const std::string& second) {
+  std::string text = shared_out_yaml(
+      {.name = "chained", .fetch = {{"all"}}, .transfer = {{"all", first}}, .compute = {{"all"}}});
+  const auto replace = [&](std::string_view before, const std::string& after) {
+    const std::size_t at = text.find(before);
+    ASSERT_NE(at, std::string::npos) << before;
+    text.replace(at, before.size(), after);
+  };
+  replace("  compute0: {", "  transfer1: {kind: transfer" + second + "}\n  compute0: {");
+  replace("  - {from: transfer0.experts, to: compute0.experts}\n",
+          "  - {from: transfer0.experts, to: transfer1.experts}\n"
+          "  - {from: transfer1.experts, to: compute0.experts}\n");
+  replace("  - {from: compute0.released, to: transfer0.released}\n",
+          "  - {from: compute0.released, to: transfer1.released}\n"
+          "  - {from: transfer1.released, to: transfer0.released}\n");
+  return text;
+}
+
 PipelineSpec pipeline_of(const std::string& yaml, const Settings& settings) {
   const Registry registry = builtin_registry();
   std::vector<Override> overrides = {
@@ -155,6 +174,32 @@ TEST(SharedExperts, TheDemoModelGivesTheBitsOfTheBuiltInPipeline) {
 
 TEST(SharedExperts, AModelWithASharedExpertDoesToo) {
   expect_equal(golden_container("qwen2_moe", "config.json", "auto"), golden_prompts("qwen2_moe"));
+}
+
+// Two transfers one after the other: messages go past those that hand slots over, and the others copy.
+TEST(SharedExperts, TransfersOneAfterTheOther) {
+  const std::string copy = ", mode: copy, staging: 2";
+  const std::vector<Request> job = requests(demo_prompts(), 6);
+  const Settings settings = {{"memory.experts", "25%"},
+                             {"steps.max_rows", "40"},
+                             {"steps.wave_rows", "9"},
+                             {"steps.in_flight", "2"}};
+  const auto reference = open_engine(demo_container(), settings);
+  ASSERT_NE(reference, nullptr);
+  const Bits expected = result_bits(run_job(*reference, job));
+  for (const auto& [first, second] :
+       {std::pair<std::string, std::string>{"", ""}, {"", copy}, {copy, ""}, {copy, copy}}) {
+    SCOPED_TRACE("first" + first + ", second" + second);
+    const auto engine = open_shared(demo_container(), chained_transfers(first, second), settings);
+    ASSERT_NE(engine, nullptr);
+    const JobRun run = run_job(*engine, job);
+    EXPECT_EQ(result_bits(run), expected);
+    EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
+    for (const StageReport& stage : run.report.stages) {
+      if (stage.kind != "transfer") continue;
+      EXPECT_EQ(stage.items == 0, (stage.name == "transfer0" ? first : second).empty()) << stage.name;
+    }
+  }
 }
 
 // Hints pass all fetches, and each uses those of its own experts.

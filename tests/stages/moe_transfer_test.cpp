@@ -136,8 +136,8 @@ TEST_F(TransferTest, KnowsItsOwnStagingMemory) {
   EXPECT_EQ(records[4].data[7], std::byte{5});
   const Message back = take(*second, kReleasedOut, 1);
   EXPECT_EQ(lease_of(back).slot, first_staging);
-  release(*second, {{.slot = from_first.count, .expert = 4}});
-  EXPECT_EQ(lease_of(take(*second, kReleasedOut, 1)).slot, from_first.count);
+  release(*second, {{.slot = first_staging, .expert = 4}});
+  EXPECT_EQ(lease_of(take(*second, kReleasedOut, 1)).slot, first_staging);
   first->send(kReleasedIn, back);
   EXPECT_EQ(first->level(kReleasedOut), 0U);
   first->send(kExpertsIn, record(6, 1));
