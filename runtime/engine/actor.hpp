@@ -85,7 +85,6 @@ class Actor final : private Emitter, private CompletionPort {
   void discard_inputs();
 
   Stage& stage() noexcept { return *stage_; }
-  const Stage& stage() const noexcept { return *stage_; }
   const StageInfo& info() const noexcept { return info_; }
   const std::string& name() const noexcept { return name_; }
   CompletionPort& completion_port() noexcept { return *this; }
