@@ -62,11 +62,11 @@ struct Wave {
   std::uint32_t rows() const noexcept { return row_end - row_begin; }
 };
 
-// One (step, MoE layer) pair. Filled by `route` wave by wave; read-only for others once they were told:
-// `fetch` reads experts[first, first + count) of its demand, `compute` and `combine` the whole after `visit`.
-// The object is in use again as soon as all results of the visit are combined. So a stage may look at it only
-// while it owes the visit something that was asked of it: a fetch the experts of a demand, a compute the
-// results of experts that it has.
+// One (step, MoE layer) pair. Filled by `route` wave by wave; read-only for others once they were told, but
+// for what is said below: `fetch` reads experts[first, first + count) of its demand, `compute` and `combine`
+// the whole after `visit`. The object is in use again as soon as all results of the visit are combined. So a
+// stage may look at it only while it owes the visit something that was asked of it: a fetch the experts of a
+// demand, a transfer the records of a message, a compute the results of experts that it has.
 struct Visit {
   Step* step = nullptr;
   std::uint32_t layer = 0;

@@ -151,7 +151,8 @@ class Stage {
   virtual ~Stage() = default;
   // [inputs] When all that comes on an input would leave on one output as it is, all through the job: that
   // output, for each input. If one edge starts at each of these, messages go past the stage, straight to
-  // where those lead, and it is told only of the end. Empty: it must see its messages. Asked before start.
+  // where those lead, and it is told only of the end. Empty: it must see its messages. Asked before start;
+  // what it answers must last.
   virtual std::span<const std::uint32_t> passes_to(const StageContext&) const { return {}; }
   virtual Status start(StageContext& context) = 0;
   virtual Wait on_message(Message& message, Emitter& out) = 0;
