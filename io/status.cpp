@@ -15,19 +15,37 @@ std::string_view error_code_name(ErrorCode code) noexcept {
     case ErrorCode::cancelled: return "cancelled";
     case ErrorCode::timeout: return "timeout";
     case ErrorCode::internal: return "internal";
+    case ErrorCode::forked: return "forked";
   }
   return "unknown";
 }
 
 Status::Status(ErrorCode code, std::string message)
-    : state_(std::make_shared<State>(State{code, std::move(message), {}})) {}
+    : state_(std::make_shared<State>(State{code, std::move(message), {}, {}, {}})) {}
+
+Status::State& Status::own_state() {
+  state_ = std::make_shared<State>(*state_);
+  return *state_;
+}
 
 Status&& Status::at(std::string place) && {
-  if (state_) {
-    // A Status may have been copied: never change what another holder sees.
-    state_ = std::make_shared<State>(*state_);
-    state_->chain.insert(0, ": ").insert(0, place);
-  }
+  if (state_) own_state().chain.insert(0, ": ").insert(0, place);
+  return std::move(*this);
+}
+
+Status&& Status::in_stage(const std::string& stage) && {
+  if (!state_) return std::move(*this);
+  State& state = own_state();
+  state.chain.insert(0, ": ").insert(0, stage).insert(0, "stage ");
+  if (state.stage.empty()) state.stage = stage;
+  return std::move(*this);
+}
+
+Status&& Status::in_file(std::string file, std::uint64_t offset) && {
+  if (!state_ || !state_->file.empty()) return std::move(*this);
+  State& state = own_state();
+  state.file = std::move(file);
+  state.offset = offset;
   return std::move(*this);
 }
 

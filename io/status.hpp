@@ -30,6 +30,7 @@ enum class ErrorCode : std::uint8_t {
   cancelled = 8,         // stopped on request
   timeout = 9,           // a deadline passed
   internal = 10,         // a bug in colibri
+  forked = 11,           // called in a child process that fork made, where the engine's threads do not exist
 };
 
 // The stable lower-case name of a code ("invalid_input"), as printed in results.
@@ -48,17 +49,32 @@ class [[nodiscard]] Status {
   // The sentence without the chain; empty when ok.
   std::string_view message() const noexcept { return state_ ? std::string_view(state_->message) : std::string_view(); }
 
-  // Adds a place ("stage fetch", "file x.bin, offset 4096") to the chain.
+  // Adds a place ("layer 3, expert 7") to the chain.
   Status&& at(std::string place) &&;
+  // Adds "stage NAME" to the chain, and tells stage().
+  Status&& in_stage(const std::string& stage) &&;
+  // Tells file() and offset() of a sentence that names the file already.
+  Status&& in_file(std::string file, std::uint64_t offset = kNoOffset) &&;
   // "place: inner place: sentence"
   std::string to_string() const;
+
+  // Where it happened, for programs; the innermost that was told. Empty or kNoOffset: not known.
+  static constexpr std::uint64_t kNoOffset = std::numeric_limits<std::uint64_t>::max();
+  std::string_view stage() const noexcept { return state_ ? std::string_view(state_->stage) : std::string_view(); }
+  std::string_view file() const noexcept { return state_ ? std::string_view(state_->file) : std::string_view(); }
+  std::uint64_t offset() const noexcept { return state_ ? state_->offset : kNoOffset; }
 
  private:
   struct State {
     ErrorCode code;
     std::string message;
     std::string chain;  // "outer: inner: "
+    std::string stage;
+    std::string file;
+    std::uint64_t offset = kNoOffset;
   };
+  // A Status may have been copied: what is added must not change what another holder sees.
+  State& own_state();
   std::shared_ptr<State> state_;
 };
 

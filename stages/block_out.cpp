@@ -62,17 +62,21 @@ class BlockOut final : public Stage {
     rows.layer = wave.layer;
     rows.first_row = step.positions[wave.row_begin];
     rows.rows = wave.rows();
-    const std::span<const Status> status(step.row_status + wave.row_begin, wave.rows());
-    if (Status taken = services_->hidden_sink->rows(
-            rows, {step.normed + wave.row_begin * hidden, wave.rows() * hidden}, status);
-        !taken) {
+    const std::size_t k = services_->plan.spec->num_experts_per_token;
+    const HiddenResults results = {
+        .output = {step.normed + wave.row_begin * hidden, wave.rows() * hidden},
+        .experts = {step.picks + wave.row_begin * k, wave.rows() * k},
+        .weights = {step.pick_weights + wave.row_begin * k, wave.rows() * k},
+        .status = {step.row_status + wave.row_begin, wave.rows()},
+    };
+    if (Status taken = services_->hidden_sink->rows(rows, results); !taken) {
       dropped_rows_->add(wave.rows());
       broken_ = true;
       services_->fail_job(std::move(taken));
       return;
     }
     rows_->add(wave.rows());
-    for (const Status& row : status) failed_rows_->add(row.is_ok() ? 0 : 1);
+    for (const Status& row : results.status) failed_rows_->add(row.is_ok() ? 0 : 1);
   }
 
   const Services* services_ = nullptr;

@@ -204,7 +204,7 @@ class Tap final : public Stage {
   // The job has failed; waves go on, so that what is in flight ends.
   void give_up(Status status) {
     broken_ = true;
-    services_->fail_job(std::move(status).at("stage " + name_));
+    services_->fail_job(std::move(status).in_stage(name_));
   }
 
   StageContext* context_ = nullptr;

@@ -7,11 +7,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "io/status.hpp"
 
 namespace colibri {
+
+// A host's own memory for regions. Both are called from the thread that makes or drops a region.
+struct MemorySource {
+  // `bytes` at a multiple of `alignment` (a power of two); null: there is none.
+  std::function<void*(std::size_t bytes, std::size_t alignment)> allocate;
+  std::function<void(void* memory, std::size_t bytes, std::size_t alignment)> release;
+};
 
 class AlignedRegion {
  public:
@@ -20,6 +28,9 @@ class AlignedRegion {
   // Maps `bytes` rounded up to kAlignment. Errors: invalid_input (0 bytes), out_of_memory
   // (more than the address space or the system gives).
   static Result<AlignedRegion> create(std::uint64_t bytes);
+  // The same from a host's memory, which is cleared, and so touched. It goes back when the region goes; the
+  // functions are copied into it. Errors: also invalid_input (its memory is not aligned).
+  static Result<AlignedRegion> create(std::uint64_t bytes, const MemorySource& source);
 
   AlignedRegion() noexcept = default;  // empty
   AlignedRegion(AlignedRegion&& other) noexcept;
@@ -42,12 +53,14 @@ class AlignedRegion {
   void leak() noexcept;
 
  private:
+  static Result<std::uint64_t> rounded_size(std::uint64_t bytes);
   AlignedRegion(std::byte* data, std::uint64_t size, bool huge_pages_advised) noexcept
       : data_(data), size_(size), huge_pages_advised_(huge_pages_advised) {}
 
   std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
   bool huge_pages_advised_ = false;
+  std::function<void(void*, std::size_t, std::size_t)> release_;  // empty: the region is a mapping of its own
 };
 
 }  // namespace colibri

@@ -3,7 +3,9 @@
 // Plain data between the text side (JSONL, tokenizer) and the pipeline.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +37,9 @@ struct Request {
   Pooling pooling = Pooling::mean;
   bool normalize = false;
   bool stream = false;               // deliver pieces as they are made
+  // True: answered with ErrorCode::cancelled when the step that it is in ends, or before its first one. Null:
+  // never. May become true at any time, on any thread.
+  std::shared_ptr<const std::atomic<bool>> cancelled;
   Status error;                      // not ok: the line is answered with this, nothing runs
 };
 

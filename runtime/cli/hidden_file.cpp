@@ -116,8 +116,9 @@ std::uint64_t HiddenFileSource::rows() const noexcept {
   return rows;
 }
 
-Status HiddenFileSink::rows(const HiddenRows& rows, std::span<const float> output,
-                            std::span<const Status> status) {
+Status HiddenFileSink::rows(const HiddenRows& rows, const HiddenResults& results) {
+  const std::span<const float> output = results.output;
+  const std::span<const Status> status = results.status;
   const std::size_t hidden = output.size() / rows.rows;
   // Runs of rows that have a result are written in one go; [begin, end) of this piece.
   for (std::uint32_t begin = 0; begin < rows.rows;) {

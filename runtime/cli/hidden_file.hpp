@@ -50,7 +50,7 @@ class HiddenFileSource final : public HiddenSource {
 class HiddenFileSink final : public HiddenSink {
  public:
   explicit HiddenFileSink(SafetensorsOutput& output) : output_(output) {}
-  Status rows(const HiddenRows& rows, std::span<const float> output, std::span<const Status> status) override;
+  Status rows(const HiddenRows& rows, const HiddenResults& results) override;
 
   std::uint64_t written() const noexcept { return written_.load(std::memory_order_relaxed); }  // any thread
   std::uint64_t failed() const noexcept { return failed_; }

@@ -307,7 +307,7 @@ void Actor::account_call(std::uint64_t begin) {
 }
 
 void Actor::fail(ErrorCode code, std::string what) {
-  if (on_failure_) on_failure_(Status(code, std::move(what)).at("stage " + name_));
+  if (on_failure_) on_failure_(Status(code, std::move(what)).in_stage(name_));
 }
 
 void Actor::after_call(Wait wait, std::uint8_t port) {

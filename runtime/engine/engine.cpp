@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <chrono>
 #include <colibri/engine.hpp>
 #include <condition_variable>
@@ -25,7 +27,12 @@
 namespace colibri {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kProgressPeriod{100};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // Totals over all stages of a kind that the report as a whole shows.
 void sum_up(RunReport& report) {
@@ -50,6 +57,12 @@ void sum_up(RunReport& report) {
     if (stage.kind == "block_in") report.steps += stage.metric("steps_total");
     if (stage.kind == "sample") report.generated_tokens += stage.metric("generated_tokens_total");
   }
+}
+
+Status forked_status() {
+  return {ErrorCode::forked,
+          "this process was made by fork, and the threads of the engine are in its parent; open the model in "
+          "this process"};
 }
 
 Status cancelled_status() { return {ErrorCode::cancelled, "the job was cancelled"}; }
@@ -86,12 +99,17 @@ struct Engine::State {
   UsageSnapshot usage;                  // what earlier jobs left there
   std::unique_ptr<LiveParameters> parameters;
 
-  std::mutex mutex;  // of what follows, by which other threads end a job
+  const pid_t process = ::getpid();  // that opened it
+
+  std::mutex mutex;  // of what follows, by which other threads end a job and look at it
   std::condition_variable job_ended;
   bool job_runs = false;
-  bool cancelled = false;       // the running job
-  bool closing = false;         // the engine goes
-  Pipeline* running = nullptr;  // of the running job, from its building to its end
+  bool cancelled = false;              // the running job
+  bool closing = false;                // the engine goes
+  Pipeline* running = nullptr;         // of the running job, from its building to its end
+  const Pipeline* measured = nullptr;  // the same, from the start of its stages on
+  Clock::time_point job_begin;         // of what is measured
+  RunReport last_report;               // of the last job that came so far
 
   void log(std::string line) const {
     if (options.log) options.log(std::move(line));
@@ -104,6 +122,10 @@ struct Engine::State {
   void end_job();
   struct Registration;
   void set_running(Pipeline* pipeline);
+  void set_measured(const Pipeline& pipeline, Clock::time_point begin);
+  RunReport keep(RunReport report);
+  RunReport stats();
+  bool forked() const noexcept { return ::getpid() != process; }
   Status open(const std::filesystem::path& model);
   static Result<RunReport> run(State& state, const Job& job);
   Status allocate();
@@ -114,9 +136,11 @@ struct Engine::State {
 };
 
 Status Engine::State::allocate() {
-  auto make = [](AlignedRegion& region, std::uint64_t bytes) -> Status {
+  const bool own = !options.memory.allocate;
+  auto make = [this, own](AlignedRegion& region, std::uint64_t bytes) -> Status {
     if (bytes == 0) return {};
-    COLIBRI_ASSIGN_OR_RETURN(region, AlignedRegion::create(bytes));
+    COLIBRI_ASSIGN_OR_RETURN(
+        region, own ? AlignedRegion::create(bytes) : AlignedRegion::create(bytes, options.memory));
     return {};
   };
   COLIBRI_RETURN_IF_ERROR(make(static_pool, plan.static_bytes));
@@ -155,7 +179,7 @@ void Engine::State::bind_memory_to_nodes() const {
   if (!refused.is_ok()) log(refused.to_string());
 }
 
-// Lets cancel reach the pipeline of the running job while it lives.
+// Lets cancel and stats reach the pipeline of the running job while it lives.
 struct Engine::State::Registration {
   Registration(State& state, Pipeline& pipeline) : state(state) { state.set_running(&pipeline); }
   ~Registration() { state.set_running(nullptr); }
@@ -206,7 +230,26 @@ void Engine::State::end_job() {
 void Engine::State::set_running(Pipeline* pipeline) {
   const std::lock_guard lock(mutex);
   running = pipeline;
+  measured = nullptr;
   if (running != nullptr && cancelled) running->abort(cancelled_status());
+}
+
+void Engine::State::set_measured(const Pipeline& pipeline, Clock::time_point begin) {
+  const std::lock_guard lock(mutex);
+  measured = &pipeline;
+  job_begin = begin;
+}
+
+// As what stats tells when the job has gone.
+RunReport Engine::State::keep(RunReport report) {
+  const std::lock_guard lock(mutex);
+  last_report = report;
+  return report;
+}
+
+RunReport Engine::State::stats() {
+  const std::lock_guard lock(mutex);
+  return measured == nullptr ? last_report : report(*measured, seconds_since(job_begin));
 }
 
 RunReport Engine::State::report(const Pipeline& running, double wall_seconds) const {
@@ -221,7 +264,13 @@ RunReport Engine::State::report(const Pipeline& running, double wall_seconds) co
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Engine::~Engine() { state_->close(); }
+Engine::~Engine() {
+  if (state_->forked()) {
+    (void)state_.release();  // its threads, which would have to end first, are in another process
+  } else {
+    state_->close();
+  }
+}
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::filesystem::path& model, PipelineSpec pipeline,
                                              EngineOptions options) {
@@ -293,15 +342,21 @@ void Engine::State::write_usage() const {
 }
 
 Result<RunReport> Engine::run(const Job& job) {
+  if (state_->forked()) return forked_status();
   COLIBRI_RETURN_IF_ERROR(state_->begin_job());
   auto report = contained([&] { return State::run(*state_, job); });
   state_->end_job();
   return report;
 }
 
-void Engine::cancel() { state_->cancel(); }
+void Engine::cancel() {
+  if (!state_->forked()) state_->cancel();
+}
+
+RunReport Engine::stats() const { return state_->forked() ? RunReport() : state_->stats(); }
 
 std::string Engine::describe() const {
+  if (state_->forked()) return {};
   const std::lock_guard lock(state_->mutex);
   return state_->running == nullptr ? std::string() : state_->running->describe();
 }
@@ -374,28 +429,27 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
                 "; it runs with fewer threads: raise the limit in the program");
     }
   }
-  const auto begin = std::chrono::steady_clock::now();
-  auto elapsed = [begin] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
+  const Clock::time_point begin = Clock::now();
   if (Status started = pipeline->start(); !started) {
     // Stopped and not cancelled: the host asked for what it got.
     const bool stopped = started.code() == ErrorCode::cancelled && job.stopping && job.stopping();
     if (!stopped || state.was_cancelled()) return started;
-    return state.report(*pipeline, elapsed());
+    return state.keep(state.report(*pipeline, seconds_since(begin)));
   }
+  state.set_measured(*pipeline, begin);
   if (job.progress && job.stepped == nullptr) {
-    while (!pipeline->wait_for(kProgressPeriod)) job.progress(state.report(*pipeline, elapsed()));
+    while (!pipeline->wait_for(kProgressPeriod)) job.progress(state.report(*pipeline, seconds_since(begin)));
   }
   pipeline->wait();
-  const double wall_seconds = elapsed();
+  const double wall_seconds = seconds_since(begin);
   pipeline->stop();
   COLIBRI_RETURN_IF_ERROR(pipeline->status());
   state.write_usage();
-  return state.report(*pipeline, wall_seconds);
+  return state.keep(state.report(*pipeline, wall_seconds));
 }
 
 Status Engine::set_parameter(std::string_view path, std::string_view value) {
+  if (state_->forked()) return forked_status();
   return state_->parameters->set(path, value);
 }
 

@@ -24,13 +24,13 @@ Result<std::unique_ptr<Stage>> create_stage(const StageKind& kind, const std::st
     return kind.create();
   } catch (const std::bad_alloc&) {
     return Status(ErrorCode::out_of_memory, "no memory to make it; lower the memory settings")
-        .at("stage " + name);
+        .in_stage(name);
   } catch (const std::exception& error) {
     return Status(ErrorCode::internal, std::string("exception when it was made: ") + error.what())
-        .at("stage " + name);
+        .in_stage(name);
   } catch (...) {
     return Status(ErrorCode::internal, "exception when it was made that is no std::exception")
-        .at("stage " + name);
+        .in_stage(name);
   }
 }
 
@@ -156,7 +156,7 @@ Status Pipeline::ask_passes(Member& member) {
   try {
     outputs = member.actor->stage().passes_to(*member.context);
   } catch (...) {
-    return Status(ErrorCode::internal, "exception in passes_to").at("stage " + member.spec->name);
+    return Status(ErrorCode::internal, "exception in passes_to").in_stage(member.spec->name);
   }
   bool right = outputs.empty() || outputs.size() == info.inputs.size();
   for (std::size_t input = 0; right && input < outputs.size(); ++input) {
@@ -166,7 +166,7 @@ Status Pipeline::ask_passes(Member& member) {
   if (!right) {
     return Status(ErrorCode::internal,
                   "passes_to must name an output of the same type for each input, or none at all")
-        .at("stage " + member.spec->name);
+        .in_stage(member.spec->name);
   }
   // All of its inputs or none: the order in which it would see them may matter to those around it.
   const bool single = std::all_of(outputs.begin(), outputs.end(), [&](std::uint32_t output) {
@@ -271,7 +271,7 @@ Status Pipeline::start_stage(Member& member) {
   } catch (...) {
     status = {ErrorCode::internal, "exception at its start that is no std::exception"};
   }
-  return status ? Status() : std::move(status).at("stage " + member.spec->name);
+  return status ? Status() : std::move(status).in_stage(member.spec->name);
 }
 
 void Pipeline::wait() {

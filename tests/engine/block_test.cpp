@@ -379,10 +379,9 @@ TEST_F(BlockJob, WhatTheSourceGetsWrongEndsTheJob) {
 class BrokenSink final : public BatchSink {
  public:
   using BatchSink::BatchSink;
-  Status rows(const HiddenRows& rows, std::span<const float> output,
-              std::span<const Status> status) override {
+  Status rows(const HiddenRows& rows, const HiddenResults& results) override {
     if (taken >= 20) return {ErrorCode::io, "the disk is full: test; make room"};
-    return BatchSink::rows(rows, output, status);
+    return BatchSink::rows(rows, results);
   }
 };
 

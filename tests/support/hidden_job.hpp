@@ -60,8 +60,9 @@ class BatchSink : public HiddenSink {
     for (const HiddenBatch& batch : batches) values.emplace_back(batch.values.size(), kUnset);
   }
 
-  Status rows(const HiddenRows& rows, std::span<const float> output,
-              std::span<const Status> status) override {
+  Status rows(const HiddenRows& rows, const HiddenResults& results) override {
+    const std::span<const float> output = results.output;
+    const std::span<const Status> status = results.status;
     const std::size_t hidden = output.size() / rows.rows;
     EXPECT_EQ(status.size(), rows.rows);
     for (std::size_t i = 0; i < output.size(); ++i) {

@@ -7,6 +7,8 @@
 // The engine never prints, exits, installs signal handlers or creates a oneTBB
 // global_control. The program that embeds it should allow 1 + worker_slots() threads
 // (tbb::global_control::max_allowed_parallelism); a lower value in force is logged by name.
+// In a child that fork made an engine of the parent cannot run: its threads are not there.
+// Every call says so with ErrorCode::forked, and nothing of it is freed there.
 #pragma once
 
 #include <colibri/services.hpp>
@@ -18,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/read/aligned_region.hpp"
 #include "io/status.hpp"
 #include "runtime/memory/memory_plan.hpp"
 #include "runtime/metrics/run_report.hpp"
@@ -46,6 +49,9 @@ struct EngineOptions {
   std::function<bool()> stopping;
   // One line each; may be called from any thread. Empty: nothing is said.
   std::function<void(std::string)> log;
+  // The host's memory for the pools and slots, in place of mappings of the engine's own. Called by open, and
+  // when the engine goes. Empty functions: not used.
+  MemorySource memory;
 };
 
 struct Job {
@@ -100,6 +106,9 @@ class Engine {
   // going on end first, and reads in flight are waited for; requests without a result stay unanswered.
   // Without a running job nothing happens. Thread-safe, also from within the job.
   void cancel();
+  // What the running job has done so far; without one, what the last job had done at its end; empty before
+  // the first. Thread-safe.
+  RunReport stats() const;
   // What the stages of the running job wait for, one line each, to find out why a job stands still; empty
   // without a job. Thread-safe.
   std::string describe() const;

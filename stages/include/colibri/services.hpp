@@ -56,6 +56,16 @@ struct HiddenRows {
   std::uint32_t rows = 0;
 };
 
+// What came of them; valid during the call that hands it over.
+struct HiddenResults {
+  // [rows, hidden] what the block adds to each row, the shared expert included; not the row itself.
+  std::span<const float> output;
+  std::span<const std::uint32_t> experts;  // [rows, num_experts_per_token] in ascending order
+  std::span<const float> weights;          // [rows, num_experts_per_token] of these
+  // [rows] not ok: the row has no result, and what is said of it means nothing.
+  std::span<const Status> status;
+};
+
 // Where hidden states come from. Called by the block_in stage only.
 class HiddenSource {
  public:
@@ -74,10 +84,7 @@ class HiddenSource {
 class HiddenSink {
  public:
   virtual ~HiddenSink() = default;
-  // output [rows.rows, hidden]: what the block adds to each row, the shared expert included; not the row
-  // itself. status [rows.rows]: not ok: the row has no result, and its output means nothing.
-  virtual Status rows(const HiddenRows& rows, std::span<const float> output,
-                      std::span<const Status> status) = 0;
+  virtual Status rows(const HiddenRows& rows, const HiddenResults& results) = 0;
 };
 
 // Copies of intermediate values for `colibri trace` and `--trace-routing`. Called by stages in the order of
