@@ -164,6 +164,8 @@ std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds, const Valu
 
 // configs/batch.yaml, compiled in.
 std::string_view default_pipeline_yaml() noexcept;
+// configs/block.yaml, compiled in.
+std::string_view block_pipeline_yaml() noexcept;
 
 // "4GiB", "128KiB", "1000", "1.5GB" -> bytes. Overflow-safe.
 Result<std::uint64_t> parse_bytes(std::string_view text);

@@ -1,4 +1,5 @@
-// configs/batch.yaml: what the file says is what the spec holds, and nothing is wrong with it.
+// configs/batch.yaml and block.yaml: what the files say is what the specs hold, and nothing is wrong with
+// them.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -18,9 +19,23 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-std::string batch_yaml() { return read_file(std::string(COLIBRI_TEST_DATA) + "/../configs/batch.yaml"); }
+std::string config(const std::string& name) {
+  return read_file(std::string(COLIBRI_TEST_DATA) + "/../configs/" + name);
+}
+std::string batch_yaml() { return config("batch.yaml"); }
 
 TEST(StandardPipeline, IsCompiledIn) { EXPECT_EQ(default_pipeline_yaml(), batch_yaml()); }
+
+TEST(BlockPipeline, IsCompiledInAndHasNoProblems) {
+  EXPECT_EQ(block_pipeline_yaml(), config("block.yaml"));
+  PipelineProblems problems;
+  const PipelineSpec spec =
+      parse_pipeline(block_pipeline_yaml(), "built-in", testing::builtin_kinds(), {}, problems);
+  check_pipeline(spec, testing::builtin_kinds(), problems);
+  EXPECT_EQ(problems.to_status().message(), "");
+  EXPECT_EQ(spec.stages.front().kind, "block_in");
+  EXPECT_EQ(spec.stages.back().kind, "block_out");
+}
 
 TEST(StandardPipeline, HasNoProblems) {
   PipelineProblems problems;
