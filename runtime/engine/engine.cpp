@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <chrono>
 #include <colibri/engine.hpp>
 #include <condition_variable>
@@ -12,6 +10,7 @@
 #include "io/container/file_system.hpp"
 #include "io/read/aligned_region.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/engine/home_process.hpp"
 #include "runtime/engine/kernel_choice.hpp"
 #include "runtime/engine/live_parameters.hpp"
 #include "runtime/engine/pipeline.hpp"
@@ -59,12 +58,6 @@ void sum_up(RunReport& report) {
   }
 }
 
-Status forked_status() {
-  return {ErrorCode::forked,
-          "this process was made by fork, and the threads of the engine are in its parent; open the model in "
-          "this process"};
-}
-
 Status cancelled_status() { return {ErrorCode::cancelled, "the job was cancelled"}; }
 
 // No exception leaves the library: functions of the host and the allocator may throw.
@@ -99,7 +92,7 @@ struct Engine::State {
   UsageSnapshot usage;                  // what earlier jobs left there
   std::unique_ptr<LiveParameters> parameters;
 
-  const pid_t process = ::getpid();  // that opened it
+  const HomeProcess process;  // that opened it
 
   std::mutex mutex;  // of what follows, by which other threads end a job and look at it
   std::condition_variable job_ended;
@@ -125,7 +118,6 @@ struct Engine::State {
   void set_measured(const Pipeline& pipeline, Clock::time_point begin);
   RunReport keep(RunReport report);
   RunReport stats();
-  bool forked() const noexcept { return ::getpid() != process; }
   Status open(const std::filesystem::path& model);
   static Result<RunReport> run(State& state, const Job& job);
   Status allocate();
@@ -265,7 +257,7 @@ RunReport Engine::State::report(const Pipeline& running, double wall_seconds) co
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
-  if (state_->forked()) {
+  if (state_->process.forked()) {
     (void)state_.release();  // its threads, which would have to end first, are in another process
   } else {
     state_->close();
@@ -342,7 +334,7 @@ void Engine::State::write_usage() const {
 }
 
 Result<RunReport> Engine::run(const Job& job) {
-  if (state_->forked()) return forked_status();
+  if (state_->process.forked()) return HomeProcess::forked_status();
   COLIBRI_RETURN_IF_ERROR(state_->begin_job());
   auto report = contained([&] { return State::run(*state_, job); });
   state_->end_job();
@@ -350,13 +342,13 @@ Result<RunReport> Engine::run(const Job& job) {
 }
 
 void Engine::cancel() {
-  if (!state_->forked()) state_->cancel();
+  if (!state_->process.forked()) state_->cancel();
 }
 
-RunReport Engine::stats() const { return state_->forked() ? RunReport() : state_->stats(); }
+RunReport Engine::stats() const { return state_->process.forked() ? RunReport() : state_->stats(); }
 
 std::string Engine::describe() const {
-  if (state_->forked()) return {};
+  if (state_->process.forked()) return {};
   const std::lock_guard lock(state_->mutex);
   return state_->running == nullptr ? std::string() : state_->running->describe();
 }
@@ -443,13 +435,14 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   pipeline->wait();
   const double wall_seconds = seconds_since(begin);
   pipeline->stop();
+  RunReport report = state.keep(state.report(*pipeline, wall_seconds));
   COLIBRI_RETURN_IF_ERROR(pipeline->status());
   state.write_usage();
-  return state.keep(state.report(*pipeline, wall_seconds));
+  return report;
 }
 
 Status Engine::set_parameter(std::string_view path, std::string_view value) {
-  if (state_->forked()) return forked_status();
+  if (state_->process.forked()) return HomeProcess::forked_status();
   return state_->parameters->set(path, value);
 }
 
