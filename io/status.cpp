@@ -23,6 +23,21 @@ std::string_view error_code_name(ErrorCode code) noexcept {
 Status::Status(ErrorCode code, std::string message)
     : state_(std::make_shared<State>(State{code, std::move(message), {}, {}, {}})) {}
 
+Status Status::no_memory() noexcept {
+  // Never destroyed, since a Status may outlive everything; its strings are empty, so nothing is lost.
+  union Kept {
+    State state;
+    Kept() noexcept : state{ErrorCode::out_of_memory, {}, {}, {}, {}} {
+      state.fixed_message = "the system has no memory left; lower the memory settings, or free some";
+    }
+    ~Kept() {}
+  };
+  static Kept kept;
+  Status status;
+  status.state_ = std::shared_ptr<State>(std::shared_ptr<void>(), &kept.state);
+  return status;
+}
+
 Status::State& Status::own_state() {
   state_ = std::make_shared<State>(*state_);
   return *state_;
@@ -51,7 +66,7 @@ Status&& Status::in_file(std::string file, std::uint64_t offset) && {
 
 std::string Status::to_string() const {
   if (!state_) return "ok";
-  return state_->chain + state_->message;
+  return state_->chain + std::string(message());
 }
 
 }  // namespace colibri

@@ -42,12 +42,17 @@ class [[nodiscard]] Status {
   Status(ErrorCode code, std::string message);
 
   static Status ok() noexcept { return {}; }
+  // out_of_memory, made without memory.
+  static Status no_memory() noexcept;
 
   bool is_ok() const noexcept { return !state_; }
   explicit operator bool() const noexcept { return is_ok(); }
   ErrorCode code() const noexcept { return state_ ? state_->code : ErrorCode::ok; }
   // The sentence without the chain; empty when ok.
-  std::string_view message() const noexcept { return state_ ? std::string_view(state_->message) : std::string_view(); }
+  std::string_view message() const noexcept {
+    if (!state_) return {};
+    return state_->fixed_message.empty() ? std::string_view(state_->message) : state_->fixed_message;
+  }
 
   // Adds a place ("layer 3, expert 7") to the chain.
   Status&& at(std::string place) &&;
@@ -57,6 +62,9 @@ class [[nodiscard]] Status {
   Status&& in_file(std::string file, std::uint64_t offset = kNoOffset) &&;
   // "place: inner place: sentence"
   std::string to_string() const;
+
+  // The places before the sentence: "outer: inner: "; empty when there are none.
+  std::string_view chain() const noexcept { return state_ ? std::string_view(state_->chain) : std::string_view(); }
 
   // Where it happened, for programs; the innermost that was told. Empty or kNoOffset: not known.
   static constexpr std::uint64_t kNoOffset = std::numeric_limits<std::uint64_t>::max();
@@ -72,6 +80,7 @@ class [[nodiscard]] Status {
     std::string stage;
     std::string file;
     std::uint64_t offset = kNoOffset;
+    std::string_view fixed_message = {};  // in place of `message`, where there is no memory for one
   };
   // A Status may have been copied: what is added must not change what another holder sees.
   State& own_state();

@@ -89,6 +89,7 @@ class Fetch final : public Stage {
     hints_ = HintList(last_key_.size());
     gate_ = HintGate(share_.slots);
     named_.assign(share_.slots, 0);
+    prewarms_.assign(share_.slots, 0);
     floor_ = DemandFloor(last_key_.size());
     deadlines_ = ReadDeadlines(share_.slots, patience());
     table_ = std::make_unique<SlotTable>(slot_table_shape(context, owned_));
@@ -112,6 +113,7 @@ class Fetch final : public Stage {
                                             "; raise the limit (ulimit -u)"};
     }
     issue_prewarm();
+    counters_.prewarm_under_way->set(prewarms_under_way_);
     return {};
   }
 
@@ -135,6 +137,7 @@ class Fetch final : public Stage {
     records_.send_all(out);  // what is there need not wait for reads to be issued
     issue_reads(out);
     records_.send_all(out);
+    counters_.prewarm_under_way->set(prewarms_under_way_);
     return Wait::none;
   }
 
@@ -281,6 +284,7 @@ class Fetch final : public Stage {
     const SlotTable::Slot slot = table_->slot(index);
     std::vector<Pending>& waiters = waiting_[index];
     const bool was_overdue = deadlines_.completed(index);
+    if (std::exchange(prewarms_[index], 0) != 0) --prewarms_under_way_;
     gate_.ended(index, status.is_ok() && !was_overdue, now());
     watch_->reads_in_flight(deadlines_.in_flight() > 0);
     if (was_overdue) {
@@ -461,8 +465,11 @@ class Fetch final : public Stage {
     // One slot stays free for a demand.
     while (deadlines_.in_flight() < kPrewarmReads && table_->free_slots() >= 2) {
       const std::uint32_t record = prewarm_.next(*table_);
-      if (record == SlotTable::kNone) return;
-      read(table_->begin_read(record, kPrewarm, false), false);
+      if (record == SlotTable::kNone) break;
+      const std::uint32_t index = table_->begin_read(record, kPrewarm, false);
+      prewarms_[index] = 1;
+      ++prewarms_under_way_;
+      read(index, false);
     }
   }
 
@@ -518,6 +525,8 @@ class Fetch final : public Stage {
   VisitProgress visits_;
   DemandFloor floor_;
   PrewarmList prewarm_;
+  std::vector<char> prewarms_;  // [slots] a read of the list goes into it
+  std::uint32_t prewarms_under_way_ = 0;
   std::vector<std::uint64_t> last_key_;  // [records] visit that the record was last read for
   FetchCounters counters_;
 };

@@ -18,6 +18,7 @@ inline constexpr MetricInfo kFetchMetrics[] = {
     {"wasted_hint_bytes_total", "bytes read ahead and never demanded"},
     {"prewarm_reads_total", "records read because earlier jobs used them, while nothing else was to be read"},
     {"prewarm_bytes_total", "bytes of these; not among bytes_read_total"},
+    {"prewarm_under_way", "of these, reads that have not ended"},
     {"small_step_bytes_total", "bytes read that steps of less than half of max_rows demanded"},
     {"floor_bytes_total",
      "bytes to be read for the same demands, had the best set of records stayed resident"},
@@ -31,7 +32,7 @@ struct FetchCounters {
   Counter *reads = nullptr, *bytes_read = nullptr, *distinct_bytes = nullptr, *failed_reads = nullptr;
   Counter *hint_reads = nullptr, *useful_hints = nullptr, *late_hints = nullptr;
   Counter* wasted_hint_bytes = nullptr;
-  Counter *prewarm_reads = nullptr, *prewarm_bytes = nullptr;
+  Counter *prewarm_reads = nullptr, *prewarm_bytes = nullptr, *prewarm_under_way = nullptr;
   Counter *small_step_bytes = nullptr, *floor_bytes = nullptr;
   Counter *slots = nullptr, *resident = nullptr, *peak_pending = nullptr;
 
@@ -58,6 +59,7 @@ struct FetchCounters {
     wasted_hint_bytes = context.counter("wasted_hint_bytes_total");
     prewarm_reads = context.counter("prewarm_reads_total");
     prewarm_bytes = context.counter("prewarm_bytes_total");
+    prewarm_under_way = context.counter("prewarm_under_way");
     small_step_bytes = context.counter("small_step_bytes_total");
     floor_bytes = context.counter("floor_bytes_total");
     slots = context.counter("slots");

@@ -65,7 +65,8 @@ int http_status(ErrorCode code) {
     case ErrorCode::corrupt:
     case ErrorCode::io:
     case ErrorCode::out_of_memory:
-    case ErrorCode::internal: return 500;
+    case ErrorCode::internal:
+    case ErrorCode::forked: return 500;
   }
   return 500;
 }

@@ -1,6 +1,4 @@
 // colibri batch: a file of requests through a model, results as they complete.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -8,20 +6,13 @@
 #include <string>
 #include <utility>
 
-#include "io/text/jsonl_reader.hpp"
-#include "io/text/prompt_estimate.hpp"
-#include "io/text/request_scan.hpp"
-#include "io/text/result_file.hpp"
-#include "io/text/result_stream.hpp"
-#include "io/text/tokenizer.hpp"
 #include "runtime/cli/engine_session.hpp"
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/routing_trace.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
+#include "runtime/engine/request_file_job.hpp"
 #include "runtime/metrics/routing_trace_reader.hpp"
-#include "stages/jsonl_sink.hpp"
-#include "stages/jsonl_source.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -41,35 +32,32 @@ struct BatchArguments {
 
 constexpr std::uint64_t kMaximumReplayedTrace = 64ULL << 20;  // bytes of a trace
 
-bool writes_file(const BatchArguments& arguments) {
-  return !arguments.output.empty() && arguments.output != "-" && ResultFile::fits(arguments.output);
-}
-
-// Files and folders are not; neither is what does not exist, so that the error is one of opening it.
-bool can_be_read_only_once(const std::string& input) {
-  std::error_code ignored;
-  const auto kind = std::filesystem::status(input, ignored).type();
-  using enum std::filesystem::file_type;
-  return input == "-" || kind == fifo || kind == character || kind == socket;
-}
-
 Task task_of(const std::string& name) {
   return name == "score" ? Task::score : name == "embed" ? Task::embed : Task::generate;
+}
+
+RequestFile file_of(const BatchArguments& arguments) {
+  return {.input = arguments.input,
+          .output = arguments.output,
+          .task = task_of(arguments.task),
+          .seed = arguments.seed,
+          .mode = arguments.resume  ? ResultMode::resume
+                  : arguments.force ? ResultMode::force
+                                    : ResultMode::fresh,
+          .in_order = arguments.in_order};
 }
 
 // One run of the verb: what is opened, in this order, and closed in the reverse one.
 class Batch {
  public:
-  Batch(const BatchArguments& arguments, VerbContext& context) : arguments_(arguments), context_(context) {}
+  Batch(const BatchArguments& arguments, VerbContext& context)
+      : arguments_(arguments), context_(context), file_(file_of(arguments)) {}
   ExitStatus run();
 
  private:
   Status open();
   // What can be refused without the model's weights: other inputs and outputs than this job can take.
   Status open_files(const Container& container);
-  Result<Workload> workload(const Container& container, const Tokenizer* tokenizer) const;
-  Status open_results(const Container& container);
-  Status open_source();
   // Every stage has started: from here on files of earlier jobs may go.
   Status begin_files();
   void describe_start();
@@ -81,30 +69,23 @@ class Batch {
 
   const BatchArguments& arguments_;
   VerbContext& context_;
-  // Input that can be read only once: standard input, a pipe, a device.
-  bool streamed_ = false;
   bool begun_ = false;  // every stage has started
   std::unique_ptr<StopSignals> signals_;
-  InputScan scan_;
   std::unique_ptr<EngineSession> session_;
-  std::unique_ptr<ResultFile> file_;
-  std::unique_ptr<ResultStream> stream_;
-  std::unique_ptr<JsonlSink> sink_;
-  std::unique_ptr<JsonlSource> source_;
+  RequestFileJob file_;
   std::unique_ptr<RoutingTrace> routing_;
   std::unique_ptr<Progress> progress_;
 };
 
 // Why these flags cannot go together with this input and output; empty when they can.
-std::string conflict_of(const BatchArguments& arguments, bool streamed) {
-  const bool to_file = writes_file(arguments);
-  if (arguments.resume && streamed) {
+std::string conflict_of(const BatchArguments& arguments, const RequestFileJob& file) {
+  if (arguments.resume && file.streamed()) {
     return "--resume needs requests that can be read again, and this input cannot: " + arguments.input +
            "; save it to a file first";
   }
-  if (arguments.resume && !to_file)
+  if (arguments.resume && !file.to_file())
     return "--resume needs the results file of the unfinished job; name it with -o FILE";
-  if (arguments.in_order && !to_file)
+  if (arguments.in_order && !file.to_file())
     return "--in-order sorts a results file at the end; name one with -o FILE";
   return {};
 }
@@ -116,9 +97,7 @@ Status Batch::open() {
         console.info("stopping: the step that runs is finished first; a second signal gives it up");
       }));
   // The input is looked at before the model: duplicate ids show at once.
-  if (!streamed_) {
-    COLIBRI_ASSIGN_OR_RETURN(scan_, scan_requests(arguments_.input, signals_->stopping()));
-  }
+  COLIBRI_RETURN_IF_ERROR(file_.scan(signals_->stopping()));
   const std::string journal = arguments_.output.empty() ? "" : arguments_.output + ".journal";
   SessionOptions options;
   options.files = {{"the results", arguments_.output, true},
@@ -126,86 +105,34 @@ Status Batch::open() {
                    {"the requests", arguments_.input},
                    {"the journal of the results", journal}};
   options.before_loading = [this](const Container& container) { return open_files(container); };
-  if (!streamed_ && arguments_.task != "generate") {
-    options.workload = [this](const Container& container, const Tokenizer* tokenizer) {
-      return workload(container, tokenizer);
-    };
-  }
+  options.workload = [this](const Container& container, const Tokenizer* tokenizer) {
+    return file_.workload(container, tokenizer);
+  };
   options.stopping = signals_->stopping();
   COLIBRI_ASSIGN_OR_RETURN(
       session_, EngineSession::open(arguments_.model, arguments_.pipeline, context_, std::move(options)));
-  ResultWriter::TokenText token_text;
-  if (const Tokenizer* tokenizer = session_->engine().tokenizer()) {
-    token_text = [tokenizer](std::int32_t token) { return tokenizer->decode(std::span(&token, 1), false); };
-  }
-  ResultOutput& output = file_ != nullptr ? static_cast<ResultOutput&>(*file_) : *stream_;
-  sink_ = std::make_unique<JsonlSink>(output, ResultWriter(std::move(token_text)));
-  COLIBRI_RETURN_IF_ERROR(open_source());
+  COLIBRI_RETURN_IF_ERROR(file_.open_source(session_->engine()));
   if (!arguments_.trace_routing.empty()) routing_ = std::make_unique<RoutingTrace>(arguments_.trace_routing);
   describe_start();
   return {};
 }
 
-// Prompts that are scored or embedded go through the model in few large steps.
-Result<Workload> Batch::workload(const Container& container, const Tokenizer* tokenizer) const {
-  RequestDefaults defaults;
-  defaults.vocab_size = container.spec().vocab_size;
-  COLIBRI_ASSIGN_OR_RETURN(
-      const PromptEstimate prompts,
-      estimate_prompts(arguments_.input, scan_, task_of(arguments_.task), defaults, tokenizer));
-  return Workload{.prompts = scan_.requests, .rows = prompts.tokens, .longest_rows = prompts.longest};
-}
-
 Status Batch::open_files(const Container& container) {
   if (!arguments_.trace_routing.empty()) COLIBRI_RETURN_IF_ERROR(check_writable(arguments_.trace_routing));
-  return open_results(container);
-}
-
-Status Batch::open_results(const Container& container) {
-  if (!writes_file(arguments_)) {
-    COLIBRI_ASSIGN_OR_RETURN(stream_, ResultStream::open(arguments_.output));
-    return {};
-  }
-  JobIdentity identity;
-  identity.input = scan_.digest;
-  identity.input_lines = scan_.lines;
-  identity.model = container.digest();
-  identity.options = "task=" + arguments_.task + " seed=" + std::to_string(arguments_.seed);
-  const ResultMode mode = arguments_.resume  ? ResultMode::resume
-                          : arguments_.force ? ResultMode::force
-                                             : ResultMode::fresh;
-  COLIBRI_ASSIGN_OR_RETURN(
-      file_, ResultFile::open(arguments_.output, mode, identity, streamed_ ? "" : arguments_.input));
-  return {};
-}
-
-Status Batch::open_source() {
-  auto reader = arguments_.input == "-"
-                    ? JsonlReader::from_descriptor(UniqueDescriptor(::dup(STDIN_FILENO)), "standard input")
-                    : JsonlReader::open(arguments_.input);
-  if (!reader) return std::move(reader).status();
-  JsonlSourceOptions options;
-  options.task = task_of(arguments_.task);
-  options.tokenizer = session_->engine().tokenizer();
-  options.defaults.vocab_size = session_->engine().spec().vocab_size;
-  options.defaults.job_seed = arguments_.seed;
-  if (file_ != nullptr) options.completed = &file_->completed();
-  options.check_ids = streamed_;
-  source_ = std::make_unique<JsonlSource>(std::move(reader).value(), options);
-  return {};
+  return file_.open_results(container);
 }
 
 Status Batch::begin_files() {
   begun_ = true;
-  if (file_ != nullptr) COLIBRI_RETURN_IF_ERROR(file_->begin());
+  COLIBRI_RETURN_IF_ERROR(file_.begin());
   return routing_ != nullptr ? routing_->begin(session_->engine()) : Status();
 }
 
 void Batch::describe_start() {
-  if (file_ != nullptr && !file_->note().empty()) context_.console.info(file_->note());
-  if (arguments_.resume && file_->completed().size() > 0) {
-    context_.console.info("going on: " + std::to_string(file_->completed().size()) + " of " +
-                          std::to_string(scan_.requests) + " requests are answered already");
+  if (!file_.note().empty()) context_.console.info(file_.note());
+  if (file_.taken_up() > 0) {
+    context_.console.info("going on: " + std::to_string(file_.taken_up()) + " of " +
+                          std::to_string(file_.requests()) + " requests are answered already");
   }
 }
 
@@ -216,13 +143,12 @@ void Batch::show_progress(const RunReport& report) {
       report.wall_seconds > 0 ? static_cast<double>(report.bytes_read) / report.wall_seconds / 1e9 : 0;
   std::snprintf(extra, sizeof extra, "%.0f tokens/s, hit rate %.0f %%, disk %.2f GB/s",
                 report.tokens_per_second(), 100 * report.hit_rate(), read_rate);
-  const std::uint64_t earlier = file_ != nullptr ? file_->completed().size() : 0;
-  progress_->update(earlier + sink_->succeeded() + sink_->failed(), scan_.requests, extra);
+  // How many there will be is not known of a stream.
+  progress_->update(file_.answered(), file_.streamed() ? 0 : file_.requests(), extra);
 }
 
 ExitStatus Batch::run() {
-  streamed_ = can_be_read_only_once(arguments_.input);
-  if (const std::string conflict = conflict_of(arguments_, streamed_); !conflict.empty()) {
+  if (const std::string conflict = conflict_of(arguments_, file_); !conflict.empty()) {
     context_.console.error("batch: " + conflict);
     return ExitStatus::wrong_usage;
   }
@@ -231,8 +157,8 @@ ExitStatus Batch::run() {
   }
   progress_ = std::make_unique<Progress>(context_.console, "batch", ProgressUnit::items);
   Job job;
-  job.source = source_.get();
-  job.sink = sink_.get();
+  job.source = &file_.source();
+  job.sink = &file_.sink();
   job.trace = routing_.get();
   job.started = [this] { return begin_files(); };
   job.stopping = signals_->stopping();
@@ -259,11 +185,9 @@ ExitStatus Batch::stopped() {
   if (routing_ != nullptr) {
     if (Status written = routing_->finish(); !written) return fail(std::move(written));
   }
-  if (file_ != nullptr) {
-    if (Status kept = file_->flush(); !kept) return fail(std::move(kept));
-  }
+  if (Status kept = file_.end(false); !kept) return fail(std::move(kept));
   context_.console.info("stopped by a signal: results so far are kept" +
-                        std::string(file_ != nullptr ? "; the same command with --resume goes on" : ""));
+                        std::string(file_.to_file() ? "; the same command with --resume goes on" : ""));
   return exit_status_of_signal(signals_->received());
 }
 
@@ -280,26 +204,24 @@ void Batch::add_belady(RunReport& report) const {
 }
 
 ExitStatus Batch::finish(RunReport& report) {
-  if (Status failure = source_->failure(); !failure) return fail(std::move(failure));
   const bool stopped = signals_->received() != 0;
   if (stopped && !begun_) return this->stopped();
   if (routing_ != nullptr) {
     if (Status written = routing_->finish(); !written) return fail(std::move(written));
   }
-  if (!stopped && file_ != nullptr) {
-    if (Status done = file_->finish(arguments_.in_order); !done) return fail(std::move(done));
+  if (!stopped) {
+    if (Status done = file_.end(true); !done) return fail(std::move(done));
   }
   if (routing_ != nullptr) add_belady(report);
   if (!context_.console.quiet()) context_.console.write_report(report.to_table());
   if (Status written = session_->write_profile(report); !written) return fail(std::move(written));
   if (stopped) return this->stopped();
-  if (source_->requests() == 0 && (file_ == nullptr || file_->completed().size() == 0)) {
+  if (file_.requests() == 0) {
     context_.console.warning("batch: the input holds no requests: " + arguments_.input +
                              "; there are no results");
   }
-  const std::uint64_t failed = sink_->failed() + (file_ != nullptr ? file_->completed_failed() : 0);
-  if (failed == 0) return ExitStatus::ok;
-  context_.console.error("batch: lines answered with an error: " + std::to_string(failed) +
+  if (file_.failed() == 0) return ExitStatus::ok;
+  context_.console.error("batch: lines answered with an error: " + std::to_string(file_.failed()) +
                          "; see \"error\" in their results");
   return ExitStatus::some_lines_failed;
 }

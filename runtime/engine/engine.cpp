@@ -66,7 +66,7 @@ auto contained(Work&& work) -> decltype(work()) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return Status(ErrorCode::out_of_memory, "the system has no memory left; lower the memory settings");
+    return Status::no_memory();
   } catch (const std::exception& error) {
     return Status(ErrorCode::internal, std::string("exception outside of stages: ") + error.what());
   } catch (...) {

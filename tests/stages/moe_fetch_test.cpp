@@ -468,6 +468,7 @@ TEST_F(FetchTest, EarlierJobsRecordsAreReadWhileNothingElseIs) {
   open_usage = &usage;
   open({.slots = 5, .transit = 2}, {{.kind = FaultKind::hang, .first = 1}});
   ASSERT_TRUE(plan->wait_until_hanging(1, kLong));
+  EXPECT_GE(fetch->count("prewarm_under_way"), 1U);
   Step& step = job->begin_step(0, 4);
   Visit& visit = job->begin_visit(step, 0, 0);
   demand(visit, {9}, true);
@@ -479,6 +480,7 @@ TEST_F(FetchTest, EarlierJobsRecordsAreReadWhileNothingElseIs) {
   EXPECT_EQ(plan->offsets_started(),
             (std::vector<std::uint64_t>{offset(0, 5), offset(0, 9), offset(2, 7), offset(1, 3)}));
   EXPECT_EQ(fetch->count("prewarm_bytes_total"), 3 * bytes);
+  EXPECT_EQ(fetch->count("prewarm_under_way"), 0U);
   EXPECT_EQ(fetch->count("bytes_read_total"), bytes);
   EXPECT_EQ(fetch->count("distinct_bytes_total"), bytes);
   demand(job->begin_visit(job->begin_step(0, 4), 0, 2), {7}, true);
