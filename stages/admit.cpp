@@ -3,13 +3,14 @@
 // Whenever a step is free it is filled with the next token of every running sequence, then
 // with prompt chunks of started sequences, then with new sequences in the order of `order`, as
 // long as KV pages for all they can ever need are free. A started sequence therefore always
-// finishes. A sequence is in one step at a time; with two steps in flight the sequences are
-// shared out between them.
+// finishes, unless it is cancelled: then it leaves when it is in no step. A sequence is in one
+// step at a time; with two steps in flight the sequences are shared out between them.
 #include "stages/admit.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <colibri/services.hpp>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ constexpr ParamInfo kParams[] = {
 constexpr MetricInfo kMetrics[] = {
     {"requests_total", "requests taken"},
     {"refused_total", "requests answered with an error before they started"},
+    {"cancelled_total", "requests that were cancelled, before they started or between their steps"},
     {"steps_total", "steps built"},
     {"prompt_rows_total", "rows of prompt tokens put into steps"},
     {"decode_rows_total", "rows of generated tokens put into steps"},
@@ -88,6 +90,7 @@ class Admit final : public Stage {
     for (auto& members : members_) members.reserve(plan.max_rows);
     requests_ = context.counter("requests_total");
     refused_ = context.counter("refused_total");
+    cancelled_ = context.counter("cancelled_total");
     steps_ = context.counter("steps_total");
     prompt_rows_ = context.counter("prompt_rows_total");
     decode_rows_ = context.counter("decode_rows_total");
@@ -96,14 +99,17 @@ class Admit final : public Stage {
     pages_level_ = context.counter("kv_pages");
     small_steps_ = context.counter("small_steps_total");
     small_steps_nanoseconds_ = context.counter("small_steps_nanoseconds");
+    watch_cancels();
     return {};
   }
 
   Wait on_message(Message& message, Emitter& out) override {
     if (message.port == kDone) {
       finish_step(*message.step());
-    } else {
+    } else if (message.port == kRequests) {
       take(message.take_sequence(), out);
+    } else {
+      drop_cancelled();
     }
     return advance(out, /*inbox_empty=*/false);
   }
@@ -117,6 +123,9 @@ class Admit final : public Stage {
   }
 
   void stop() noexcept override {
+    // The source may outlive the completion port that it would notify.
+    if (services_->source != nullptr) services_->source->on_cancelled(nullptr);
+    answers_.clear();
     running_.clear();
     waiting_.clear();
     members_.clear();
@@ -144,9 +153,12 @@ class Admit final : public Stage {
 
   // A new request: answered at once, or put to those that wait.
   void take(std::unique_ptr<Sequence> sequence, Emitter& out) {
+    ++taken_;
     if (services_->stopping && services_->stopping()) return;  // not answered: a resumed job runs it
     requests_->add(1);
     sequence->request.tokens = {};  // the prompt is in sequence->tokens: no second copy while it waits
+    cancellable_ |= sequence->request.cancelled != nullptr;
+    if (sequence->request.is_cancelled()) return answer_cancelled(*sequence);
     if (Status status = check_request(*services_, *sequence); !status) {
       refused_->add(1);
       out.emit(kOutcomes, outcome_message(error_outcome(sequence->request, sequence->prompt_size,
@@ -177,6 +189,9 @@ class Admit final : public Stage {
         if (!member->sequence->in_one_step) pages_->give_back(member->sequence->kv_blocks);
         waiting_.finished(*member->sequence);
         any_finished = true;
+      } else if (cancelled(*member->sequence)) {
+        leave(*member->sequence);
+        any_finished = true;
       } else {
         ready_rows_ += member->ready_rows();
       }
@@ -186,13 +201,69 @@ class Admit final : public Stage {
     free_steps_.push_back(&step);
     count_small_time();
     if (step.rows * 2 < services_->plan.max_rows) --small_under_way_;
-    if (any_finished) {
-      std::erase_if(running_, [](const std::unique_ptr<Running>& running) {
-        return !running->in_step && running->sequence->finished;
-      });
-    }
+    if (any_finished) forget_finished();
     running_level_->set(running_.size());
     pages_level_->set(pages_->total() - pages_->free());
+  }
+
+  void forget_finished() {
+    std::erase_if(running_, [](const std::unique_ptr<Running>& running) {
+      return !running->in_step && running->sequence->finished;
+    });
+  }
+
+  // Asks the source to post here when it has cancelled something.
+  void watch_cancels() {
+    if (services_->source == nullptr) return;
+    services_->source->on_cancelled([&port = context_->completion_port()] { port.post(Message{}); });
+  }
+
+  bool cancelled(const Sequence& sequence) const noexcept {
+    return cancellable_ && sequence.request.is_cancelled();
+  }
+
+  // Answers all cancelled requests but those in steps, whose turn comes when these are done.
+  void drop_cancelled() {
+    if (ended_) return;
+    watch_cancels();                            // before the look: what it does not see causes another
+    take_until_ = services_->source->pulled();  // some may be on their way still, or held back
+    for (const auto& sequence : waiting_.remove_cancelled()) leave_waiting(*sequence);
+    for (const auto& running : running_) {
+      if (!running->in_step && cancelled(*running->sequence)) leave_ready(*running);
+    }
+    forget_finished();
+    Sequence unread;
+    while (services_->source->pull_cancelled(unread.request)) {
+      unread.prompt_size = static_cast<std::uint32_t>(unread.request.tokens.size());
+      requests_->add(1);
+      answer_cancelled(unread);
+      unread = {};
+    }
+    waiting_level_->set(waiting_.size());
+    running_level_->set(running_.size());
+    pages_level_->set(pages_->total() - pages_->free());
+  }
+
+  void leave_waiting(Sequence& sequence) {
+    waiting_rows_ -= sequence.prompt_size;
+    waiting_tokens_ -= final_size(sequence);
+    answer_cancelled(sequence);
+  }
+
+  void leave_ready(Running& running) {
+    ready_rows_ -= running.ready_rows();
+    leave(*running.sequence);
+  }
+
+  // A started sequence that is in no step.
+  void leave(Sequence& sequence) {
+    if (!sequence.in_one_step) pages_->give_back(sequence.kv_blocks);
+    answer_cancelled(sequence);
+  }
+
+  void answer_cancelled(Sequence& sequence) {
+    cancelled_->add(1);
+    answers_.push_back(cancelled_outcome(sequence, services_->tokenizer));
   }
 
   // Everything that can be done now, and what the stage then waits for.
@@ -200,7 +271,7 @@ class Admit final : public Stage {
     if (ended_) return Wait::none;
     const std::uint64_t limit = waiting_limit();
     for (;;) {
-      if (!send_waves(out)) return Wait::output_space;
+      if (!send_waves(out) || !send_answers(out)) return Wait::output_space;
       const bool stopping = services_->stopping && services_->stopping();
       const bool idle = free_steps_.size() == services_->steps.size();
       if (idle && (stopping || (input_ended_ && running_.empty() && waiting_.empty()))) {
@@ -211,7 +282,7 @@ class Admit final : public Stage {
       if (stopping || free_steps_.empty() || !may_build(inbox_empty, limit)) break;
       build_step();
     }
-    if (waiting_.size() >= limit) return Wait::memory;
+    if (waiting_.size() >= limit && taken_ >= take_until_) return Wait::memory;
     // A source that is still producing may make the next step fuller.
     const bool has_work = ready_rows_ + waiting_rows_ > 0;
     return !finite_ && !inbox_empty && has_work && !free_steps_.empty() ? Wait::input : Wait::none;
@@ -225,6 +296,16 @@ class Admit final : public Stage {
       // With its last wave the step is out of our hands: it may be done before we look again.
       if (next_wave_ == building_->wave_count) building_ = nullptr;
       out.emit(kWaves, {.type = MessageType::wave, .object = &wave});
+    }
+    return true;
+  }
+
+  // False while an answer has no room.
+  bool send_answers(Emitter& out) {
+    while (!answers_.empty()) {
+      if (out.room(kOutcomes) == 0) return false;
+      out.emit(kOutcomes, outcome_message(std::move(answers_.front())));
+      answers_.pop_front();
     }
     return true;
   }
@@ -252,20 +333,33 @@ class Admit final : public Stage {
     return ready_rows_ + waiting_rows_ > services_->plan.max_rows || (!waiting_.empty() && !can_start);
   }
 
+  // Builds none when all that could be in it was cancelled.
   void build_step() {
     Step& step = *free_steps_.back();
     StepBuilder builder(step, services_->plan.max_rows);
     const std::uint64_t share = share_of_rows();
     free_steps_.pop_back();
     std::vector<Running*>& members = members_[step.slot];
+    bool any_left = false;
     for (const bool decodes : {true, false}) {
       for (const auto& running : running_) {
         if (builder.room() == 0 || builder.rows() >= share) break;
-        if (!running->in_step && running->decodes() == decodes) add(builder, *running, members);
+        if (running->in_step || running->decodes() != decodes) continue;
+        if (cancelled(*running->sequence)) {
+          leave_ready(*running);
+          any_left = true;
+        } else {
+          add(builder, *running, members);
+        }
       }
     }
+    if (any_left) forget_finished();
     while (builder.room() > 0 && builder.rows() < share && start_next(builder.room(), step_pages_[step.slot]))
       add(builder, *running_.back(), members);
+    if (builder.rows() == 0) {
+      free_steps_.push_back(&step);
+      return;
+    }
     builder.finish(next_serial_++, services_->plan.wave_rows);
     step.followed =
         !input_ended_ || ready_rows_ + waiting_rows_ > 0 ||
@@ -318,6 +412,9 @@ class Admit final : public Stage {
   // Moves the next request to the running ones, if its keys and values have room: in the pages of the step
   // when that has room for all its rows, else in pages of its own.
   bool start_next(std::uint32_t room, StepKvPages& step_pages) {
+    while (cancellable_ && !waiting_.empty() && waiting_.next().request.is_cancelled()) {
+      leave_waiting(*waiting_.pop());
+    }
     if (waiting_.empty()) return false;
     Sequence& next = waiting_.next();
     next.in_one_step = is_prompt_only(next) && next.prompt_size <= room;
@@ -339,6 +436,9 @@ class Admit final : public Stage {
   bool finite_ = false;
   bool input_ended_ = false;
   bool ended_ = false;
+  bool cancellable_ = false;      // a request has come that may be cancelled: before, nobody looks
+  std::uint64_t taken_ = 0;       // requests that have come
+  std::uint64_t take_until_ = 0;  // so many must have, however many wait: a cancelled one may be among them
   std::uint64_t next_serial_ = 1;
   std::optional<KvPages> pages_;
   std::vector<StepKvPages> step_pages_;  // [steps] of the sequences that are in one step alone
@@ -346,10 +446,11 @@ class Admit final : public Stage {
   std::vector<std::unique_ptr<Running>> running_;  // in order of start
   std::vector<std::vector<Running*>> members_;     // [steps] sequences of each step
   std::vector<Step*> free_steps_;
-  std::uint64_t waiting_rows_ = 0;    // prompt rows of those that wait
-  std::uint64_t waiting_tokens_ = 0;  // with all that they may generate
-  std::uint64_t ready_rows_ = 0;      // rows of running sequences that are in no step
-  Step* building_ = nullptr;          // has waves that are not sent
+  std::deque<std::unique_ptr<Outcome>> answers_;  // to cancelled requests, not sent yet
+  std::uint64_t waiting_rows_ = 0;                // prompt rows of those that wait
+  std::uint64_t waiting_tokens_ = 0;              // with all that they may generate
+  std::uint64_t ready_rows_ = 0;                  // rows of running sequences that are in no step
+  Step* building_ = nullptr;                      // has waves that are not sent
   std::uint32_t next_wave_ = 0;
   Clock::time_point last_change_;     // when a step began or ended
   std::size_t under_way_before_ = 0;  // steps under way since then
@@ -358,6 +459,7 @@ class Admit final : public Stage {
   Counter* small_steps_nanoseconds_ = nullptr;
   Counter* requests_ = nullptr;
   Counter* refused_ = nullptr;
+  Counter* cancelled_ = nullptr;
   Counter* steps_ = nullptr;
   Counter* prompt_rows_ = nullptr;
   Counter* decode_rows_ = nullptr;

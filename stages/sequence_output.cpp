@@ -31,6 +31,19 @@ std::unique_ptr<Outcome> error_outcome(const Request& request, std::uint32_t pro
   return outcome;
 }
 
+std::unique_ptr<Outcome> cancelled_outcome(Sequence& sequence, const Tokenizer* tokenizer) {
+  sequence.finished = true;
+  sequence.error = cancelled_request();
+  auto outcome = error_outcome(sequence.request, sequence.prompt_size, tokenizer, sequence.error);
+  outcome->result.tokens = std::move(sequence.result.tokens);
+  outcome->result.text = std::move(sequence.result.text);
+  outcome->result.logprobs = std::move(sequence.result.logprobs);
+  outcome->result.prompt_logprobs = std::move(sequence.result.prompt_logprobs);
+  return outcome;
+}
+
+Status cancelled_request() { return {ErrorCode::cancelled, "the request was cancelled"}; }
+
 Message outcome_message(std::unique_ptr<Outcome> outcome) {
   return {.type = MessageType::outcome, .object = outcome.release()};
 }

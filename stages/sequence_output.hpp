@@ -17,6 +17,9 @@ class Tokenizer;
 RequestResult empty_result(const Request& request, std::uint32_t prompt_tokens, const Tokenizer* tokenizer);
 std::unique_ptr<Outcome> error_outcome(const Request& request, std::uint32_t prompt_tokens,
                                        const Tokenizer* tokenizer, Status error);
+// Ends a cancelled sequence, which is in no step, with what it has produced so far.
+std::unique_ptr<Outcome> cancelled_outcome(Sequence& sequence, const Tokenizer* tokenizer);
+Status cancelled_request();  // what such an answer says
 // The message that hands an outcome over; the receiver owns it.
 Message outcome_message(std::unique_ptr<Outcome> outcome);
 

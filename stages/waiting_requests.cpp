@@ -38,6 +38,22 @@ std::unique_ptr<Sequence> WaitingRequests::pop() {
   return std::move(node.mapped());
 }
 
+std::vector<std::unique_ptr<Sequence>> WaitingRequests::remove_cancelled() {
+  std::vector<std::unique_ptr<Sequence>> removed;
+  for (Requests& kind : requests_) {
+    for (auto at = kind.begin(); at != kind.end();) {
+      if (at->second->request.is_cancelled()) {
+        removed.push_back(std::move(at->second));
+        at = kind.erase(at);
+      } else {
+        ++at;
+      }
+    }
+  }
+  size_ -= removed.size();
+  return removed;
+}
+
 double WaitingRequests::share(std::size_t kind, std::size_t length_class) const noexcept {
   if (kind == kCertain) return 1;
   const Usage& all = usage_[length_class];

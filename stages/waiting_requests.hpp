@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 namespace colibri {
 
@@ -30,6 +31,8 @@ class WaitingRequests {
   const Sequence& next() const { return *find_next().at->second; }
   Sequence& next() { return *find_next().at->second; }
   std::unique_ptr<Sequence> pop();
+  // Takes out all that are cancelled.
+  std::vector<std::unique_ptr<Sequence>> remove_cancelled();
   void clear() noexcept {
     for (Requests& kind : requests_) kind.clear();
     size_ = 0;

@@ -40,6 +40,9 @@ struct Request {
   // True: answered with ErrorCode::cancelled when the step that it is in ends, or before its first one. Null:
   // never. May become true at any time, on any thread.
   std::shared_ptr<const std::atomic<bool>> cancelled;
+  bool is_cancelled() const noexcept {
+    return cancelled != nullptr && cancelled->load(std::memory_order_acquire);
+  }
   Status error;                      // not ok: the line is answered with this, nothing runs
 };
 

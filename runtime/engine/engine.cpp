@@ -1,15 +1,14 @@
 #include <chrono>
 #include <colibri/engine.hpp>
 #include <condition_variable>
-#include <exception>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "io/container/file_system.hpp"
 #include "io/read/aligned_region.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/engine/contained.hpp"
 #include "runtime/engine/home_process.hpp"
 #include "runtime/engine/kernel_choice.hpp"
 #include "runtime/engine/live_parameters.hpp"
@@ -59,20 +58,6 @@ void sum_up(RunReport& report) {
 }
 
 Status cancelled_status() { return {ErrorCode::cancelled, "the job was cancelled"}; }
-
-// No exception leaves the library: functions of the host and the allocator may throw.
-template <class Work>
-auto contained(Work&& work) -> decltype(work()) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return Status::no_memory();
-  } catch (const std::exception& error) {
-    return Status(ErrorCode::internal, std::string("exception outside of stages: ") + error.what());
-  } catch (...) {
-    return Status(ErrorCode::internal, "exception outside of stages that is no std::exception");
-  }
-}
 
 }  // namespace
 

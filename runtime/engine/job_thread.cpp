@@ -49,7 +49,7 @@ Result<std::unique_ptr<JobThread>> JobThread::start(Engine& engine, Job job, End
     COLIBRI_RETURN_IF_ERROR(made->launch());
     return made;
   } catch (const std::bad_alloc&) {
-    return Status(ErrorCode::out_of_memory, "the system has no memory left; lower the memory settings");
+    return Status::no_memory();
   } catch (const std::system_error& error) {
     return Status(ErrorCode::out_of_memory, std::string("no thread for the job: ") + error.what() +
                                                 "; raise the limit of threads (`ulimit -u`)");

@@ -39,12 +39,26 @@ class KeptTrace final : public TraceRecorder {
   std::map<std::uint64_t, std::map<std::string, std::map<std::uint32_t, std::vector<float>>>> rows;
 };
 
+// Gives no requests of its own: tests send them. What it would give that was cancelled before is in `unread`.
 class FiniteSource final : public RequestSource {
  public:
   explicit FiniteSource(bool finite) : finite_(finite) {}
   Pull pull(Request&) override { return Pull::end; }
   bool finite() const override { return finite_; }
   void on_ready(std::function<void()>) override {}
+  void on_cancelled(std::function<void()> notify) override { tell_cancelled = std::move(notify); }
+  bool pull_cancelled(Request& request) override {
+    if (unread.empty()) return false;
+    request = std::move(unread.front());
+    unread.pop_front();
+    return true;
+  }
+
+  std::uint64_t pulled() const override { return pulls; }
+
+  std::uint64_t pulls = 0;
+  std::function<void()> tell_cancelled;
+  std::deque<Request> unread;
 
  private:
   bool finite_;

@@ -32,7 +32,7 @@ struct Sequence {
   std::uint32_t computed = 0;              // positions whose keys and values are stored (admit)
   bool in_one_step = false;                // all its rows are in the step that it is in (admit)
   std::vector<std::uint32_t> kv_blocks;    // [position / 16] see KvRegion (admit)
-  bool finished = false;                   // set by sample before step_done
+  bool finished = false;                   // set by sample before step_done; by admit when it is cancelled
   RequestResult result;                    // filled by sample
   Status error;                            // first error of any of its rows (sample)
   std::vector<float> pooled;               // embed: running sum or last state (sample)

@@ -23,7 +23,8 @@ class VirtualDevice;
 struct DenseWeights;
 struct UsageSnapshot;
 
-// Where requests come from. Called by the read stage only.
+// Where requests come from. Called by the read stage, and where it says so by the admit stage, which may be
+// at the same time.
 class RequestSource {
  public:
   enum class Pull : std::uint8_t { request, wait, end };
@@ -35,6 +36,13 @@ class RequestSource {
   // Asks for one call of `notify` (from any thread) when a pull would no longer wait, or sooner. An
   // empty function takes the question back: when that returns, notify is not called any more.
   virtual void on_ready(std::function<void()> notify) = 0;
+  // Sources that set Request::cancelled should say when they have, or requests that wait are answered only
+  // when it is their turn. Asks as on_ready does, for one call of `notify` after a cancel. Called by admit.
+  virtual void on_cancelled(std::function<void()> /*notify*/) {}
+  // Hands over a request that was cancelled before it was pulled; false: there is none. Called by admit.
+  virtual bool pull_cancelled(Request& /*request*/) { return false; }
+  // How many requests pull has handed over: after a cancel admit takes in all of these, to see whose it is.
+  virtual std::uint64_t pulled() const { return 0; }
 };
 
 // Where results go. Called by the write stage only.
