@@ -3,7 +3,6 @@
 #include <oneapi/tbb/global_control.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -50,11 +49,6 @@ void choose_state_dir(PipelineSpec& pipeline) {
 }
 
 }  // namespace
-
-bool takes_hidden_states(const PipelineSpec& pipeline) {
-  return std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
-                     [](const StageSpec& stage) { return stage.kind == "block_in"; });
-}
 
 Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry,
                                       VerbContext& context) {

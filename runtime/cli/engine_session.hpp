@@ -53,8 +53,6 @@ class EngineSession {
 // Whether a file that is written at the end of a run can be written, seen before the run. Creates nothing.
 Status check_writable(const std::string& path);
 
-// Whether the pipeline works on a host's hidden states (`colibri run`) rather than on requests.
-bool takes_hidden_states(const PipelineSpec& pipeline);
 // The checked pipeline of the flags; problems go to the console.
 Result<PipelineSpec> checked_pipeline(const PipelineFlags& flags, const Registry& registry,
                                       VerbContext& context);

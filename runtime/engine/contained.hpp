@@ -9,17 +9,17 @@
 
 namespace colibri {
 
-// What work() returns (a Status or a Result), or what it threw as a Status.
+// What work() returns (a Status or a Result), or what it threw as a Status; `what` names where that was.
 template <class Work>
-auto contained(Work&& work) -> decltype(work()) {
+auto contained(Work&& work, const char* what = "exception outside of stages") -> decltype(work()) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
     return Status::no_memory();
   } catch (const std::exception& error) {
-    return Status(ErrorCode::internal, std::string("exception outside of stages: ") + error.what());
+    return Status(ErrorCode::internal, std::string(what) + ": " + error.what());
   } catch (...) {
-    return Status(ErrorCode::internal, "exception outside of stages that is no std::exception");
+    return Status(ErrorCode::internal, std::string(what) + " that is no std::exception");
   }
 }
 

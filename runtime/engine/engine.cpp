@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <colibri/engine.hpp>
 #include <condition_variable>
@@ -435,8 +436,14 @@ const ModelSpec& Engine::spec() const noexcept { return state_->container->spec(
 const Container& Engine::container() const noexcept { return *state_->container; }
 const Tokenizer* Engine::tokenizer() const noexcept { return state_->tokenizer.get(); }
 const MemoryPlan& Engine::plan() const noexcept { return state_->plan; }
+const PipelineSpec& Engine::pipeline() const noexcept { return state_->pipeline; }
 const kernels::KernelTable& Engine::kernels() const noexcept { return *state_->kernels; }
 std::uint32_t Engine::worker_slots() const noexcept { return state_->plan.placement.threads(); }
+
+bool takes_hidden_states(const PipelineSpec& pipeline) {
+  return std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
+                     [](const StageSpec& stage) { return stage.kind == "block_in"; });
+}
 
 Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
                               const Registry& registry, const Machine& machine, PipelineProblems* problems) {

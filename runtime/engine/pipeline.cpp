@@ -15,6 +15,8 @@ namespace {
 
 // How often a waiting thread looks for actors that wait for a run in vain.
 constexpr std::chrono::milliseconds kStallPeriod{50};
+// The same where the host allows no thread but those that it has: then nobody else runs them.
+constexpr std::chrono::milliseconds kAlonePeriod{1};
 
 double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
@@ -23,14 +25,12 @@ Result<std::unique_ptr<Stage>> create_stage(const StageKind& kind, const std::st
   try {
     return kind.create();
   } catch (const std::bad_alloc&) {
-    return Status(ErrorCode::out_of_memory, "no memory to make it; lower the memory settings")
-        .in_stage(name);
+    return Status(ErrorCode::out_of_memory, "no memory to make it; lower the memory settings").in_stage(name);
   } catch (const std::exception& error) {
     return Status(ErrorCode::internal, std::string("exception when it was made: ") + error.what())
         .in_stage(name);
   } catch (...) {
-    return Status(ErrorCode::internal, "exception when it was made that is no std::exception")
-        .in_stage(name);
+    return Status(ErrorCode::internal, "exception when it was made that is no std::exception").in_stage(name);
   }
 }
 
@@ -45,6 +45,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::build(const PipelineSpec& spec, cons
   pipeline->plan_ = options.placement;
   pipeline->on_started_ = options.started;
   pipeline->stopping_ = options.stopping;
+  pipeline->alone_ = options.stepped == nullptr && allowed_parallelism() < 2;
   if (options.stepped == nullptr) pipeline->make_placements(*options.placement);
   COLIBRI_RETURN_IF_ERROR(pipeline->make_actors(spec, registry, services, stage_bytes, scratch, options));
   COLIBRI_RETURN_IF_ERROR(pipeline->make_edges(spec, registry, services));
@@ -289,7 +290,8 @@ bool Pipeline::wait_for(std::chrono::milliseconds limit) {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      const Clock::time_point next = std::min(deadline, Clock::now() + kStallPeriod);
+      const Clock::time_point next =
+          std::min(deadline, Clock::now() + (alone_ ? kAlonePeriod : kStallPeriod));
       if (all_ended_.wait_until(lock, next, [this] { return ended_ == members_.size(); })) return true;
     }
     help_stalled();
@@ -305,7 +307,8 @@ void Pipeline::help_stalled() {
   for (Member& member : members_) {
     const bool due = member.actor->due();
     const std::uint32_t turn = member.actor->turn();
-    const bool stalled = due && member.seen_due && turn == member.seen_turn && turn % 2 == 0;
+    const bool seen = alone_ || (member.seen_due && turn == member.seen_turn);
+    const bool stalled = due && seen && turn % 2 == 0;
     member.seen_due = due;
     member.seen_turn = turn;
     if (!stalled) continue;

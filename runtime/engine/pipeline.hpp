@@ -114,6 +114,7 @@ class Pipeline {
   std::vector<std::unique_ptr<Edge>> edges_;
   std::vector<Member> members_;
   StepScheduler* stepped_ = nullptr;
+  bool alone_ = false;  // oneTBB may have no workers: the thread that waits does all the work
   std::function<Status()> on_started_;
   std::function<bool()> stopping_;
   std::size_t started_ = 0;

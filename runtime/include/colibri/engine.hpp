@@ -116,6 +116,7 @@ class Engine {
   const ModelSpec& spec() const noexcept;
   const Container& container() const noexcept;
   const Tokenizer* tokenizer() const noexcept;  // null: the container has none
+  const PipelineSpec& pipeline() const noexcept;
   const MemoryPlan& plan() const noexcept;
   const kernels::KernelTable& kernels() const noexcept;
   // Threads of the arenas of all placements together.
@@ -126,6 +127,9 @@ class Engine {
   explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+// Whether jobs of the pipeline work on a host's hidden states (it has a block_in) rather than on requests.
+bool takes_hidden_states(const PipelineSpec& pipeline);
 
 // What `colibri plan` shows: opens the container and plans for a machine, without loading weights.
 // `problems`: as of plan_memory.
