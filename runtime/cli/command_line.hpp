@@ -1,0 +1,12 @@
+// The command line of the program as data: every verb with its flags. The program parses with it;
+// the manual page and the shells' completion are written from it (pages/).
+#pragma once
+
+#include "runtime/cli/verb.hpp"
+
+namespace colibri::cli {
+
+// Declares everything on an empty `app`; `context` must outlive it.
+void declare_command_line(CLI::App& app, VerbContext& context);
+
+}  // namespace colibri::cli
