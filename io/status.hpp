@@ -16,6 +16,8 @@
 #include <utility>
 #include <variant>
 
+#include "kernels/export.hpp"
+
 namespace colibri {
 
 enum class ErrorCode : std::uint8_t {
@@ -34,9 +36,9 @@ enum class ErrorCode : std::uint8_t {
 };
 
 // The stable lower-case name of a code ("invalid_input"), as printed in results.
-std::string_view error_code_name(ErrorCode code) noexcept;
+COLIBRI_API std::string_view error_code_name(ErrorCode code) noexcept;
 
-class [[nodiscard]] Status {
+class [[nodiscard]] COLIBRI_API Status {
  public:
   Status() noexcept = default;  // ok
   Status(ErrorCode code, std::string message);
@@ -83,7 +85,7 @@ class [[nodiscard]] Status {
     std::string_view fixed_message = {};  // in place of `message`, where there is no memory for one
   };
   // A Status may have been copied: what is added must not change what another holder sees.
-  State& own_state();
+  COLIBRI_HIDDEN State& own_state();
   std::shared_ptr<State> state_;
 };
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/export.hpp"
 #include "kernels/number_format.hpp"
 #include "kernels/packed_matrix.hpp"
 
@@ -34,12 +35,13 @@ struct QuantizedRows {
                                          // for the + 8 of int4 weights
 };
 // Bytes needed for `rows` rows: values first, then scales and both offsets (64-byte aligned parts).
-std::uint64_t quantized_rows_bytes(std::uint64_t rows, std::uint32_t inputs) noexcept;
+COLIBRI_API std::uint64_t quantized_rows_bytes(std::uint64_t rows, std::uint32_t inputs) noexcept;
 // Lays QuantizedRows over `memory` (64-byte aligned, quantized_rows_bytes).
-QuantizedRows quantized_rows_at(std::byte* memory, std::uint64_t rows, std::uint32_t inputs) noexcept;
+COLIBRI_API QuantizedRows quantized_rows_at(std::byte* memory, std::uint64_t rows,
+                                            std::uint32_t inputs) noexcept;
 // The same rows from row `first` on; none of none.
-QuantizedRows quantized_rows_from(const QuantizedRows& all, std::uint64_t first,
-                                  std::uint32_t inputs) noexcept;
+COLIBRI_API QuantizedRows quantized_rows_from(const QuantizedRows& all, std::uint64_t first,
+                                              std::uint32_t inputs) noexcept;
 
 // y[r, n] = sum over k ascending of x[row(r), k] * W[n, k], with row(r) = row_index ? row_index[r] : r.
 // f32, bf16: acc = fma(x, w, acc) from acc = +0. int8: per group ascending, exact integer dot product s,
@@ -152,10 +154,10 @@ struct KernelTable {
 };
 
 // Every variant that was compiled in, best first; "scalar" is always last and always supported.
-std::span<const KernelTable* const> all_kernel_tables() noexcept;
+COLIBRI_API std::span<const KernelTable* const> all_kernel_tables() noexcept;
 // The variant called `name`, or null if there is none or this processor lacks it.
-const KernelTable* find_kernel_table(std::string_view name) noexcept;
+COLIBRI_API const KernelTable* find_kernel_table(std::string_view name) noexcept;
 // The best variant that this processor supports.
-const KernelTable& best_kernel_table() noexcept;
+COLIBRI_API const KernelTable& best_kernel_table() noexcept;
 
 }  // namespace colibri::kernels

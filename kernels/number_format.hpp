@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/export.hpp"
+
 namespace colibri::kernels {
 
 enum class WeightFormat : std::uint8_t {
@@ -24,9 +26,9 @@ constexpr bool has_integer_weights(WeightFormat format) noexcept {
 }
 
 // "f32", "bf16", "int8_g64", "int4_g32"
-std::string_view weight_format_name(WeightFormat format) noexcept;
+COLIBRI_API std::string_view weight_format_name(WeightFormat format) noexcept;
 // False when `name` is none of the above; `format` is then unchanged.
-bool parse_weight_format(std::string_view name, WeightFormat& format) noexcept;
+COLIBRI_API bool parse_weight_format(std::string_view name, WeightFormat& format) noexcept;
 
 // Inputs that share one scale. Activations have the groups of int8 for both formats.
 inline constexpr std::uint32_t kInt8Group = 64;
@@ -44,6 +46,6 @@ inline float bf16_to_f32(std::uint16_t value) noexcept {
 }
 
 // IEEE binary16 to binary32, subnormals, infinities and NaN included.
-float f16_to_f32(std::uint16_t value) noexcept;
+COLIBRI_API float f16_to_f32(std::uint16_t value) noexcept;
 
 }  // namespace colibri::kernels

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/export.hpp"
 #include "kernels/number_format.hpp"
 
 namespace colibri::kernels {
@@ -34,7 +35,8 @@ struct PackedShape {
   std::uint64_t panel_bytes;
   std::uint64_t bytes;  // panels * panel_bytes
 };
-PackedShape packed_shape(WeightFormat format, std::uint32_t outputs, std::uint32_t inputs) noexcept;
+COLIBRI_API PackedShape packed_shape(WeightFormat format, std::uint32_t outputs,
+                                     std::uint32_t inputs) noexcept;
 
 // A view of packed weights; `data` is 64-byte aligned and outlives the view.
 struct PackedMatrix {
@@ -49,10 +51,10 @@ struct PackedMatrix {
 // Packs one panel: `rows` [row_count <= 16, inputs] f32, row-major. `panel` has panel_bytes.
 // int8: scale = max|w| of the group / 127, values round to nearest even; a group of zeros has scale 0.
 // int4: see int4_group.hpp.
-void pack_panel(WeightFormat format, const float* rows, std::uint32_t row_count, std::uint32_t inputs,
-                std::byte* panel) noexcept;
+COLIBRI_API void pack_panel(WeightFormat format, const float* rows, std::uint32_t row_count,
+                            std::uint32_t inputs, std::byte* panel) noexcept;
 
 // Reads back one output row as f32 [inputs] (int8, int4: value * scale). Used for embeddings and tests.
-void unpack_row(const PackedMatrix& matrix, std::uint32_t output, float* values) noexcept;
+COLIBRI_API void unpack_row(const PackedMatrix& matrix, std::uint32_t output, float* values) noexcept;
 
 }  // namespace colibri::kernels

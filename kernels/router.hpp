@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/export.hpp"
 #include "kernels/kernel_table.hpp"
 
 namespace colibri::kernels {
@@ -33,13 +34,14 @@ struct RouterForm {
 };
 
 // Bytes of scratch that route_row needs.
-std::uint64_t route_row_scratch_bytes(const RouterForm& form) noexcept;
+COLIBRI_API std::uint64_t route_row_scratch_bytes(const RouterForm& form) noexcept;
 
 // logits [num_experts]; bias [num_experts] or null, added for selection only.
 // experts, weights [num_experts_per_token], in ascending expert id.
 // Returns false when a logit is NaN or infinite: the outputs are then unspecified. Weights that sum to
 // zero are left at zero rather than renormalised to NaN.
-bool route_row(const KernelTable& table, const RouterForm& form, const float* logits, const float* bias,
-               std::byte* scratch, std::uint32_t* experts, float* weights) noexcept;
+COLIBRI_API bool route_row(const KernelTable& table, const RouterForm& form, const float* logits,
+                           const float* bias, std::byte* scratch, std::uint32_t* experts,
+                           float* weights) noexcept;
 
 }  // namespace colibri::kernels

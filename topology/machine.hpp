@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri {
@@ -41,7 +42,7 @@ struct Device {
   std::optional<std::uint32_t> node;  // to which its PCI bus is near; nullopt: unknown, or to several
 };
 
-struct Machine {
+struct COLIBRI_API Machine {
   std::string name = "this machine";  // in messages
   std::vector<std::uint32_t> cpus;    // logical CPUs that may be used
   std::string cpus_origin = "the affinity mask";
@@ -68,16 +69,17 @@ enum class MachineDetail : std::uint8_t { processors, devices };
 
 // Reads the running machine; not_found when /proc cannot be read. `root` lets tests point at a copied /proc
 // and /sys.
-Result<Machine> read_machine(const std::string& root = "/", MachineDetail detail = MachineDetail::processors);
+COLIBRI_API Result<Machine> read_machine(const std::string& root = "/",
+                                         MachineDetail detail = MachineDetail::processors);
 
 // A machine from a file that hwloc has exported (XML of hwloc 2). It is taken as free of other work: no
 // quota, all of its memory available. Errors name the file: it is untrusted.
-Result<Machine> read_machine_file(const std::filesystem::path& file);
+COLIBRI_API Result<Machine> read_machine_file(const std::filesystem::path& file);
 inline constexpr std::uint64_t kMaximumMachineFileBytes = std::uint64_t{8} << 20;
 
 // VmHWM + HugetlbPages of this process, bytes.
-std::uint64_t peak_resident_bytes();
+COLIBRI_API std::uint64_t peak_resident_bytes();
 // VmRSS + HugetlbPages now.
-std::uint64_t resident_bytes();
+COLIBRI_API std::uint64_t resident_bytes();
 
 }  // namespace colibri

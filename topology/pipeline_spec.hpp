@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 #include "topology/stage_info.hpp"
 
 namespace colibri {
@@ -107,7 +108,7 @@ struct Override {
 using StageInfos = std::span<const StageInfo* const>;
 
 // All problems of one file, each as file:line:column: path: what; expected; nearest name.
-struct PipelineProblems {
+struct COLIBRI_API PipelineProblems {
   std::vector<std::string> lines;
   // Adds "<where>: path: what". A line that is there already is not repeated; past kMaximumProblems only
   // the fact that there are more is kept.
@@ -126,49 +127,51 @@ inline constexpr std::uint32_t kMaximumEdgeCapacity = 65534;
 // Parses text. On problems returns them all in `problems`, and a spec that holds what could be understood:
 // fit for check_pipeline, which then adds the problems of the graph, but not to be run.
 // Precedence: overrides in order (environment first, command line last), then the file, then defaults.
-PipelineSpec parse_pipeline(std::string_view yaml, std::string_view file_name, StageInfos kinds,
-                            std::span<const Override> overrides, PipelineProblems& problems);
+COLIBRI_API PipelineSpec parse_pipeline(std::string_view yaml, std::string_view file_name, StageInfos kinds,
+                                        std::span<const Override> overrides, PipelineProblems& problems);
 // COLIBRI_* variables as overrides: COLIBRI_STAGES_FETCH_LANES=16, COLIBRI_MEMORY_EXPERTS, COLIBRI_THREADS.
-std::vector<Override> overrides_from_environment(const char* const* environment);
+COLIBRI_API std::vector<Override> overrides_from_environment(const char* const* environment);
 
 // Adds every problem of the graph: unknown kinds, ports, dangling or doubly fed ports, types, cycles, and
 // experts that no stage or more than one has.
-void check_pipeline(const PipelineSpec& spec, StageInfos kinds, PipelineProblems& problems);
+COLIBRI_API void check_pipeline(const PipelineSpec& spec, StageInfos kinds, PipelineProblems& problems);
 // The part about experts alone. With the model's number of experts it is exact; 0: not known yet.
-void check_partitions(const PipelineSpec& spec, StageInfos kinds, std::uint32_t num_experts,
-                      PipelineProblems& problems);
+COLIBRI_API void check_partitions(const PipelineSpec& spec, StageInfos kinds, std::uint32_t num_experts,
+                                  PipelineProblems& problems);
 
 // How many messages of each type circulate at most, by MessageType; 0: unknown, nothing is checked.
 using MessageCredits = std::array<std::uint32_t, kMessageTypes>;
 // Adds a problem for each edge on a cycle whose capacity is below the credits of its message type: an emit
 // on a cycle must never wait. The runtime calls this once it knows the sizes of the model and the steps.
-void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds, const MessageCredits& credits,
-                           PipelineProblems& problems);
+COLIBRI_API void check_edge_capacities(const PipelineSpec& spec, StageInfos kinds,
+                                       const MessageCredits& credits, PipelineProblems& problems);
 
 // Effective text of a parameter of the stage's kind, `experts` of partitioned kinds among them: the given one,
 // else the default.
-std::string_view effective_param(const StageSpec& stage, const StageInfo& info, std::string_view name);
+COLIBRI_API std::string_view effective_param(const StageSpec& stage, const StageInfo& info,
+                                             std::string_view name);
 
 // The container that the pipeline names: a relative path in a file counts from that file's folder, one from
 // elsewhere from the working directory. Empty: none is named.
-std::string model_path(const PipelineSpec& spec);
+COLIBRI_API std::string model_path(const PipelineSpec& spec);
 
 // The graph in Graphviz's language.
-std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds);
+COLIBRI_API std::string draw_pipeline_dot(const PipelineSpec& spec, StageInfos kinds);
 // What automatic values come to, and why, by path: "threads" -> "2: a thread for each of 2 CPUs"; for edges
 // "edges[3].capacity".
 using ValueNotes = std::map<std::string, std::string, std::less<>>;
 // Every effective value with its origin as a comment, and what the notes say of it; itself a file that parses
 // to the same values.
-std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds, const ValueNotes& notes = {});
+COLIBRI_API std::string dump_pipeline(const PipelineSpec& spec, StageInfos kinds,
+                                      const ValueNotes& notes = {});
 
 // configs/batch.yaml, compiled in.
-std::string_view default_pipeline_yaml() noexcept;
+COLIBRI_API std::string_view default_pipeline_yaml() noexcept;
 // configs/block.yaml, compiled in.
-std::string_view block_pipeline_yaml() noexcept;
+COLIBRI_API std::string_view block_pipeline_yaml() noexcept;
 
 // "4GiB", "128KiB", "1000", "1.5GB" -> bytes. Overflow-safe.
-Result<std::uint64_t> parse_bytes(std::string_view text);
-std::string format_bytes(std::uint64_t bytes);  // "1.50 GiB"
+COLIBRI_API Result<std::uint64_t> parse_bytes(std::string_view text);
+COLIBRI_API std::string format_bytes(std::uint64_t bytes);  // "1.50 GiB"
 
 }  // namespace colibri

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/export.hpp"
 #include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
 
@@ -31,7 +32,7 @@ struct MemoryBinding {
   std::string reason;
 };
 
-struct PlacementPlan {
+struct COLIBRI_API PlacementPlan {
   std::vector<PlannedPlacement> placements;  // in the order in which stages first use them
   std::vector<std::size_t> placement_of_stage;
   std::vector<std::uint32_t> workers_of_stage;  // threads that the stage's parallel work may use
@@ -48,10 +49,10 @@ struct PlacementPlan {
 
 // CPUs and nodes that the machine lacks are left out (machine_check.hpp tells of them); a stage without any
 // is placed with those that name none.
-PlacementPlan place_pipeline(const PipelineSpec& spec, StageInfos kinds, const Machine& machine);
+COLIBRI_API PlacementPlan place_pipeline(const PipelineSpec& spec, StageInfos kinds, const Machine& machine);
 
 // The machine, the placements with their stages, and the memory, as an aligned table.
-std::string placement_table(const PipelineSpec& spec, StageInfos kinds, const Machine& machine,
-                            const PlacementPlan& plan);
+COLIBRI_API std::string placement_table(const PipelineSpec& spec, StageInfos kinds, const Machine& machine,
+                                        const PlacementPlan& plan);
 
 }  // namespace colibri

@@ -10,6 +10,8 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/export.hpp"
+
 namespace colibri {
 
 // What travels over an edge. An edge joins ports of one type.
@@ -28,7 +30,7 @@ enum class MessageType : std::uint8_t {
   host,           // types of the host program
 };
 inline constexpr std::size_t kMessageTypes = static_cast<std::size_t>(MessageType::host) + 1;
-std::string_view message_type_name(MessageType type) noexcept;
+COLIBRI_API std::string_view message_type_name(MessageType type) noexcept;
 
 struct PortInfo {
   std::string_view name;
@@ -117,8 +119,8 @@ struct StageInfo {
 };
 
 // Parameters that every stage has (documented once): workers, numa_node, cpus.
-std::span<const ParamInfo> common_stage_params() noexcept;
+COLIBRI_API std::span<const ParamInfo> common_stage_params() noexcept;
 // The parameter that stages of partitioned kinds have beside these: experts. None for other kinds.
-std::span<const ParamInfo> partition_params(const StageInfo& info) noexcept;
+COLIBRI_API std::span<const ParamInfo> partition_params(const StageInfo& info) noexcept;
 
 }  // namespace colibri

@@ -17,6 +17,7 @@
 
 #include "io/container/model_spec.hpp"
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 
 namespace colibri {
 
@@ -54,7 +55,7 @@ struct ExpertRecord {
 
 class Container : public std::enable_shared_from_this<Container> {
  public:
-  static Result<std::shared_ptr<const Container>> open(const std::filesystem::path& folder);
+  COLIBRI_API static Result<std::shared_ptr<const Container>> open(const std::filesystem::path& folder);
 
   virtual ~Container() = default;
   virtual const std::filesystem::path& folder() const noexcept = 0;
@@ -80,7 +81,7 @@ class Container : public std::enable_shared_from_this<Container> {
 
 // Re-reads every file and compares all checksums (chunk hashes, hash tree root, SHA-256 of each file).
 // `progress` may be empty; it is called with bytes done and bytes in all.
-Status verify_container(const std::filesystem::path& folder,
-                        const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+COLIBRI_API Status verify_container(const std::filesystem::path& folder,
+                                    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
 }  // namespace colibri

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 #include "kernels/kernel_table.hpp"
 #include "kernels/router.hpp"
 
@@ -61,7 +62,7 @@ struct SharedExpertSpec {
   bool sigmoid_gate = false;            // output times sigmoid(w . x)
 };
 
-struct ModelSpec {
+struct COLIBRI_API ModelSpec {
   std::string family;  // informational: "qwen3_moe"
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;  // of a routed expert
@@ -102,18 +103,18 @@ struct ExpertLayout {
   std::uint64_t payload_bytes = 0;
   std::uint64_t record_bytes = 0;  // payload rounded up to 4096
 };
-Result<ExpertLayout> expert_layout(kernels::WeightFormat format, std::uint32_t hidden_size,
-                                   std::uint32_t intermediate_size);
+COLIBRI_API Result<ExpertLayout> expert_layout(kernels::WeightFormat format, std::uint32_t hidden_size,
+                                               std::uint32_t intermediate_size);
 // Views of the matrices of a record that lies at `record`.
 struct ExpertMatrices {
   kernels::PackedMatrix gate, up, down;
 };
-ExpertMatrices expert_matrices(const ExpertLayout& layout, const std::byte* record) noexcept;
+COLIBRI_API ExpertMatrices expert_matrices(const ExpertLayout& layout, const std::byte* record) noexcept;
 
 // Checks every rule that later stages rely on (ranges, divisibility, sizes that multiply without overflow).
-Status validate(const ModelSpec& spec);
+COLIBRI_API Status validate(const ModelSpec& spec);
 
-std::string model_spec_to_json(const ModelSpec& spec);
-Result<ModelSpec> model_spec_from_json(std::string_view json);
+COLIBRI_API std::string model_spec_to_json(const ModelSpec& spec);
+COLIBRI_API Result<ModelSpec> model_spec_from_json(std::string_view json);
 
 }  // namespace colibri

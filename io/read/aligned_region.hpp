@@ -11,6 +11,7 @@
 #include <span>
 
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 
 namespace colibri {
 
@@ -21,7 +22,7 @@ struct MemorySource {
   std::function<void(void* memory, std::size_t bytes, std::size_t alignment)> release;
 };
 
-class AlignedRegion {
+class COLIBRI_API AlignedRegion {
  public:
   static constexpr std::uint64_t kAlignment = 2ULL << 20;
 
@@ -53,7 +54,7 @@ class AlignedRegion {
   void leak() noexcept;
 
  private:
-  static Result<std::uint64_t> rounded_size(std::uint64_t bytes);
+  COLIBRI_HIDDEN static Result<std::uint64_t> rounded_size(std::uint64_t bytes);
   AlignedRegion(std::byte* data, std::uint64_t size, bool huge_pages_advised) noexcept
       : data_(data), size_(size), huge_pages_advised_(huge_pages_advised) {}
 

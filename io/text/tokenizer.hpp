@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 
 namespace colibri {
 
 class StreamDecoder;
 
-class Tokenizer {
+class COLIBRI_API Tokenizer {
  public:
   // Fails with the JSON path of whatever is malformed, contradictory or not supported.
   static Result<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& tokenizer_json);
@@ -50,9 +51,9 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
-  struct Parts;
-  explicit Tokenizer(std::unique_ptr<const Parts> parts);
-  bool is_left_out(std::int32_t id, bool skip_special_tokens) const noexcept;
+  struct COLIBRI_HIDDEN Parts;
+  COLIBRI_HIDDEN explicit Tokenizer(std::unique_ptr<const Parts> parts);
+  COLIBRI_HIDDEN bool is_left_out(std::int32_t id, bool skip_special_tokens) const noexcept;
 
   std::unique_ptr<const Parts> parts_;
 };
@@ -61,7 +62,7 @@ class Tokenizer {
 // together equal Tokenizer::decode of all ids: text that a later token could still change
 // (an unfinished character, a run of byte-fallback tokens) is held back.
 // One decoder serves one sequence; it is not thread-safe.
-class StreamDecoder {
+class COLIBRI_API StreamDecoder {
  public:
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens);
   ~StreamDecoder();
@@ -74,7 +75,7 @@ class StreamDecoder {
   std::string flush();
 
  private:
-  struct State;
+  struct COLIBRI_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 

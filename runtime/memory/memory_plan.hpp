@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/container/container.hpp"
+#include "kernels/export.hpp"
 #include "runtime/memory/workload.hpp"
 #include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
@@ -30,7 +31,7 @@ struct PlannedShare {
   SlotShare share;
 };
 
-struct MemoryPlan {
+struct COLIBRI_API MemoryPlan {
   PlanInputs inputs;              // inputs.spec points into the container
   PlacementPlan placement;        // its threads decide how much memory stages need
   std::uint64_t max_seq_len = 0;  // of the model
@@ -64,8 +65,9 @@ struct MemoryPlan {
 // fit, with the list), invalid_input (a pool that was set by hand is too small; says how much it needs. An
 // expert of the model that no stage has, or a stage that has none). `problems`, when not null, gets all that
 // is refused at once, each with its place, and edges that hold too little.
-Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
-                               const Registry& registry, const Machine& machine, std::uint64_t process_bytes,
-                               const Workload& workload = {}, PipelineProblems* problems = nullptr);
+COLIBRI_API Result<MemoryPlan> plan_memory(const Container& container, const PipelineSpec& pipeline,
+                                           const Registry& registry, const Machine& machine,
+                                           std::uint64_t process_bytes, const Workload& workload = {},
+                                           PipelineProblems* problems = nullptr);
 
 }  // namespace colibri

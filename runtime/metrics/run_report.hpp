@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/export.hpp"
+
 namespace colibri {
 
-struct StageReport {
+struct COLIBRI_API StageReport {
   std::string name;
   std::string kind;
   std::uint64_t items = 0;
@@ -27,7 +29,7 @@ struct StageReport {
   std::uint64_t metric(std::string_view metric_name) const noexcept;  // 0 when it has none of this name
 };
 
-struct RunReport {
+struct COLIBRI_API RunReport {
   double wall_seconds = 0;
   std::uint64_t prompt_tokens = 0;
   std::uint64_t generated_tokens = 0;
@@ -61,7 +63,7 @@ struct RunReport {
   std::string to_json() const;   // format_version 1
 
  private:
-  std::string reads_text() const;
+  COLIBRI_HIDDEN std::string reads_text() const;
 };
 
 }  // namespace colibri

@@ -15,6 +15,8 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/export.hpp"
+
 namespace colibri {
 
 // Rows for the MoE block of one layer, and where what comes out goes. The memory is the host's; it must stay
@@ -34,9 +36,9 @@ struct BlockAnswer {
 };
 
 // A call under way. Copies are the same call. All functions are thread-safe.
-class SubmittedBlock {
+class COLIBRI_API SubmittedBlock {
  public:
-  struct State;
+  struct COLIBRI_HIDDEN State;
   explicit SubmittedBlock(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool done() const;
@@ -50,7 +52,7 @@ class SubmittedBlock {
   std::shared_ptr<State> state_;
 };
 
-class BlockSession {
+class COLIBRI_API BlockSession {
  public:
   // Starts a job on the engine, which must outlive the session. Errors: those of Engine::run before its first
   // step; invalid_input when the engine's pipeline takes requests rather than hidden states.
@@ -78,8 +80,8 @@ class BlockSession {
   void cancel();  // asks for an early end of all open calls; the session stays open; thread-safe
 
  private:
-  struct State;
-  explicit BlockSession(std::unique_ptr<State> state);
+  struct COLIBRI_HIDDEN State;
+  COLIBRI_HIDDEN explicit BlockSession(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

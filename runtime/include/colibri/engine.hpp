@@ -22,6 +22,7 @@
 
 #include "io/read/aligned_region.hpp"
 #include "io/status.hpp"
+#include "kernels/export.hpp"
 #include "runtime/memory/memory_plan.hpp"
 #include "runtime/metrics/run_report.hpp"
 #include "topology/pipeline_spec.hpp"
@@ -83,7 +84,7 @@ struct Job {
   std::shared_ptr<VirtualDevice> virtual_device;
 };
 
-class Engine {
+class COLIBRI_API Engine {
  public:
   // Opens the container, plans memory, loads the dense weights. Nothing is allocated when the plan does not
   // fit.
@@ -123,8 +124,8 @@ class Engine {
   std::uint32_t worker_slots() const noexcept;
 
  private:
-  struct State;
-  explicit Engine(std::unique_ptr<State> state);
+  struct COLIBRI_HIDDEN State;
+  COLIBRI_HIDDEN explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
@@ -133,8 +134,8 @@ bool takes_hidden_states(const PipelineSpec& pipeline);
 
 // What `colibri plan` shows: opens the container and plans for a machine, without loading weights.
 // `problems`: as of plan_memory.
-Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
-                              const Registry& registry, const Machine& machine,
-                              PipelineProblems* problems = nullptr);
+COLIBRI_API Result<MemoryPlan> plan_model(const std::filesystem::path& model, const PipelineSpec& pipeline,
+                                          const Registry& registry, const Machine& machine,
+                                          PipelineProblems* problems = nullptr);
 
 }  // namespace colibri

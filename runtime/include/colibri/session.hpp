@@ -19,14 +19,15 @@
 #include <string_view>
 
 #include "io/text/request.hpp"
+#include "kernels/export.hpp"
 
 namespace colibri {
 
 // A request of a session, open until it is answered. Copies are the same request. May be kept when the
 // session has gone: what was open then is answered with ErrorCode::cancelled. All functions are thread-safe.
-class SubmittedRequest {
+class COLIBRI_API SubmittedRequest {
  public:
-  struct State;
+  struct COLIBRI_HIDDEN State;
   explicit SubmittedRequest(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool done() const;  // answered, and its callbacks have returned
@@ -58,7 +59,7 @@ struct SessionOptions {
   std::uint32_t max_open_requests = 65'536;
 };
 
-class Session {
+class COLIBRI_API Session {
  public:
   // Starts a job on the engine, which must outlive the session. Errors: those of Engine::run before its first
   // step, for example a job that runs already; out_of_memory when no thread can be made.
@@ -80,8 +81,8 @@ class Session {
   void cancel();
 
  private:
-  struct State;
-  explicit Session(std::unique_ptr<State> state);
+  struct COLIBRI_HIDDEN State;
+  COLIBRI_HIDDEN explicit Session(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/container/model_spec.hpp"
+#include "kernels/export.hpp"
 
 namespace colibri {
 
@@ -35,7 +36,7 @@ struct StageKind {
   std::uint64_t (*memory_bytes)(const PlanInputs& inputs) = nullptr;
 };
 
-class Registry {
+class COLIBRI_API Registry {
  public:
   // Fails when the kind's name is taken, or a parameter is a text that may change while running.
   Status add(const StageKind& kind);
@@ -48,6 +49,6 @@ class Registry {
 };
 
 // All built-in kinds (stages/builtin.cpp).
-Registry builtin_registry();
+COLIBRI_API Registry builtin_registry();
 
 }  // namespace colibri
