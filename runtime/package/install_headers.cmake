@@ -1,5 +1,5 @@
 # Installs the public headers (the include/colibri folders) and, below them, the internal ones
-# that they include. Sources name internal headers from the project's root ("io/status.hpp");
+# that they include; or writes them into the build, for a project that has Colibri in its tree. Sources name internal headers from the project's root ("io/status.hpp");
 # installed, that would meet a host's own folders, so they become <colibri/io/status.hpp>.
 #
 # In: COLIBRI_SOURCE, the project; COLIBRI_PUBLIC_HEADERS, below it; COLIBRI_HEADERS, where they go.
@@ -28,5 +28,7 @@ while(waiting)
   file(WRITE "${target}.new" "${text}")
   file(COPY_FILE "${target}.new" "${target}" ONLY_IF_DIFFERENT)
   file(REMOVE "${target}.new")
-  message(STATUS "Installed: ${target}")
+  if(NOT PROJECT_NAME)
+    message(STATUS "Installed: ${target}")
+  endif()
 endwhile()

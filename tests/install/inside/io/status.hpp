@@ -1,0 +1,4 @@
+// A header of the host, which has folders of its own.
+#pragma once
+
+inline constexpr int kHostStatus = 5;
