@@ -1,42 +1,8 @@
-#include <colibri/engine.hpp>
+#include <colibri/session.hpp>
 #include <colibri/tokenizer.hpp>
 #include <iostream>
 #include <utility>
 #include <vector>
-
-// Where requests come from: a file, a queue, or as here a list.
-class Prompts final : public colibri::RequestSource {
- public:
-  Prompts(std::vector<std::string> texts, const colibri::Tokenizer& tokenizer)
-      : texts_(std::move(texts)), tokenizer_(tokenizer) {}
-
-  Pull pull(colibri::Request& request) override {
-    if (next_ == texts_.size()) return Pull::end;
-    request.index = next_;
-    request.max_tokens = 16;
-    auto tokens = tokenizer_.encode(texts_[next_++], /*add_special_tokens=*/true);
-    if (tokens) request.tokens = std::move(tokens).value();
-    if (!tokens) request.error = tokens.status();
-    return Pull::request;
-  }
-  bool finite() const override { return true; }
-  void on_ready(std::function<void()>) override {}  // only asked after Pull::wait
-
- private:
-  std::vector<std::string> texts_;
-  const colibri::Tokenizer& tokenizer_;
-  std::size_t next_ = 0;
-};
-
-// Where results go, as they complete; called from a worker thread, one at a time.
-class Printer final : public colibri::ResultSink {
- public:
-  colibri::Status result(colibri::RequestResult&& result) override {
-    std::cout << result.index << ": " << (result.error.is_ok() ? result.text : result.error.to_string()) << "\n";
-    return {};
-  }
-  colibri::Status flush() override { return {}; }
-};
 
 int fail(const colibri::Status& status) {
   std::cerr << status.to_string() << "\n";
@@ -55,9 +21,23 @@ int main(int argc, char** argv) {
   if (!engine) return fail(engine.status());
   const colibri::Tokenizer* tokenizer = engine.value()->tokenizer();
   if (tokenizer == nullptr) return 1;  // such a model takes token ids only
-  Prompts prompts({"In the beginning", "LEAR. "}, *tokenizer);
-  Printer printer;
-  auto report = engine.value()->run({.source = &prompts, .sink = &printer});
+
+  auto session = colibri::Session::start(*engine.value());
+  if (!session) return fail(session.status());
+  std::vector<colibri::SubmittedRequest> requests;
+  for (const char* prompt : {"In the beginning", "LEAR. "}) {
+    auto tokens = tokenizer->encode(prompt, /*add_special_tokens=*/true);
+    if (!tokens) return fail(tokens.status());
+    auto request = session.value()->submit({.tokens = std::move(tokens).value(), .max_tokens = 16});
+    if (!request) return fail(request.status());
+    requests.push_back(std::move(request).value());
+  }
+  // Requests that are open together share steps. A callback, or asking whether it is done, would do as well.
+  for (const colibri::SubmittedRequest& request : requests) {
+    const colibri::RequestResult& result = request.wait();
+    std::cout << result.index << ": " << (result.error.is_ok() ? result.text : result.error.to_string()) << "\n";
+  }
+  auto report = session.value()->close();
   if (!report) return fail(report.status());
   std::cout << report->generated_tokens << " tokens, " << report->reads_per_visit() << " reads a visit\n";
 }
