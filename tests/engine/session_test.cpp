@@ -229,7 +229,6 @@ TEST_F(SessionTest, OneCancelledAmongManyLeavesTheOthersBits) {
   const auto session = start_session(*engine_);
   for (int round = 0; round < 10; ++round) {
     std::vector<SubmittedRequest> submitted = submit_all(*session, {requests.begin(), requests.begin() + 7});
-    std::atomic<int> steps = 0;
     SubmittedRequest gone = submit(*session, request(100));
     for (auto at = requests.begin() + 7; at != requests.end(); ++at)
       submitted.push_back(submit(*session, *at));
@@ -242,7 +241,7 @@ TEST_F(SessionTest, OneCancelledAmongManyLeavesTheOthersBits) {
     EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), all_tokens.begin()));
     EXPECT_EQ(result_bits(answers(submitted)), expected);
   }
-  EXPECT_EQ(session->close()->stages.size(), engine_->stats().stages.size());
+  EXPECT_TRUE(session->close().is_ok());
 }
 
 TEST_F(SessionTest, ACancelledPromptIsComputedNoFurther) {
@@ -250,7 +249,7 @@ TEST_F(SessionTest, ACancelledPromptIsComputedNoFurther) {
     Gate gate;
     std::atomic<int> calls = 0;
     const ScopedHooks hooks({.before = [&](const std::string& stage, Call call) {
-      // The second step: 5 rows a step are in the first wave or two.
+      // In the second step, of four waves each.
       if (stage == "sample" && call == Call::on_message && ++calls == 5) gate.pass();
     }});
     const auto session = start_session(*engine_);
@@ -284,6 +283,7 @@ TEST_F(SessionTest, PagesOfACancelledRequestServeTheNext) {
   const SubmittedRequest second = submit(*session, whole);
   EXPECT_FALSE(second.wait_for(1ms));
   first.cancel();
+  ASSERT_TRUE(second.wait_for(kLong)) << engine_->describe();
   EXPECT_EQ(second.wait().tokens, expected) << second.wait().error.to_string();
   EXPECT_TRUE(first.done());
 }
@@ -395,34 +395,81 @@ TEST_F(SessionTest, AStageThatCannotStartIsSaidByStart) {
   EXPECT_TRUE(submit(*start_session(*engine_), request(1)).wait().error.is_ok());
 }
 
-// The text of a result comes in pieces first, also when the request is cancelled.
-TEST(SessionText, PiecesMakeUpTheText) {
-  const std::filesystem::path demo = golden_folder("..").parent_path() / ".." / ".." / "configs" / "demo";
-  const auto engine = open_engine(container_of(demo / "checkpoint", "config.json", "auto"),
-                                  {{"memory.experts", "25%"}, {"memory.dynamic", "64MiB"}, {"threads", "2"}});
-  ASSERT_NE(engine, nullptr);
-  const auto session = start_session(*engine);
+class SessionText : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path demo = golden_folder("..").parent_path() / ".." / ".." / "configs" / "demo";
+    EngineOptions options;
+    options.registry = &registry_;
+    auto engine = Engine::open(
+        container_of(demo / "checkpoint", "config.json", "auto"),
+        pipeline_with({{"memory.experts", "25%"}, {"memory.dynamic", "64MiB"}, {"threads", "4"}}), options);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().to_string();
+    engine_ = std::move(engine).value();
+    request_ = generate_request(engine_->tokenizer()->encode("In the beginning", true).value(), 40);
+  }
+  // The text as it comes in pieces, none of which may come after the answer.
+  RequestCallbacks callbacks() {
+    text_ = {};
+    answers_ = 0;
+    begun_ = {};
+    return {.piece =
+                [this, pieces = 0](std::string_view piece) mutable {
+                  EXPECT_EQ(answers_, 0);
+                  text_ += piece;
+                  if (++pieces == 2) begun_.set_value();
+                },
+            .done = [this](const RequestResult&) { ++answers_; }};
+  }
+  std::uint64_t cancelled() const {
+    for (const StageReport& stage : engine_->stats().stages) {
+      if (stage.kind == "admit") return stage.metric("cancelled_total");
+    }
+    return 0;
+  }
+
+  const Watchdog watchdog_{"text of a session"};
+  const Registry registry_ = hooked_registry();
+  std::unique_ptr<Engine> engine_;
+  Request request_;
+  std::string text_;
+  std::atomic<int> answers_ = 0;
+  std::promise<void> begun_;
+};
+
+TEST_F(SessionText, PiecesMakeUpTheText) {
+  const auto session = start_session(*engine_);
   for (const bool cancelled : {false, true}) {
-    Request request = generate_request(engine->tokenizer()->encode("In the beginning", true).value(), 40);
-    std::string text;
-    std::atomic<int> pieces = 0, done = 0;
-    std::promise<void> begun;
-    SubmittedRequest open = submit(*session, request,
-                                   {.piece =
-                                        [&](std::string_view piece) {
-                                          EXPECT_EQ(done, 0);
-                                          text += piece;
-                                          if (++pieces == 2) begun.set_value();
-                                        },
-                                    .done = [&](const RequestResult&) { ++done; }});
-    begun.get_future().wait();
+    SubmittedRequest open = submit(*session, request_, callbacks());
+    begun_.get_future().wait();
     if (cancelled) open.cancel();
     const RequestResult& answer = open.wait();
     EXPECT_EQ(answer.error.code(), cancelled ? ErrorCode::cancelled : ErrorCode::ok);
-    EXPECT_EQ(text, answer.text);
-    EXPECT_FALSE(text.empty());
-    EXPECT_EQ(done, 1);
+    EXPECT_EQ(text_, answer.text);
+    EXPECT_FALSE(text_.empty());
+    EXPECT_EQ(answers_, 1);
   }
+}
+
+// Pieces come from sample, the answer to a cancelled request from admit: it may come before the last of them.
+TEST_F(SessionText, AnAnswerThatComesBeforeItsLastPieces) {
+  Gate gate;
+  std::atomic<int> calls = 0;
+  const ScopedHooks hooks({.before = [&](const std::string& stage, Call call) {
+    if (stage == "write" && call == Call::on_message && ++calls == 2) gate.pass();
+  }});
+  const auto session = start_session(*engine_);
+  const OpenAtEnd opened(gate);
+  SubmittedRequest open = submit(*session, request_, callbacks());
+  gate.wait_for_one();
+  while (engine_->stats().generated_tokens < 6) std::this_thread::yield();  // more pieces are on their way
+  open.cancel();
+  while (cancelled() == 0 && !open.done()) std::this_thread::yield();
+  gate.open();
+  EXPECT_EQ(open.wait().error.code(), ErrorCode::cancelled);
+  EXPECT_GT(open.wait().tokens.size(), 1U);
+  EXPECT_EQ(text_, open.wait().text);
+  EXPECT_EQ(answers_, 1);
 }
 
 // In a child that fork made everything is answered at once, and nothing is waited for or freed.
