@@ -243,7 +243,7 @@ RunReport Engine::State::report(const Pipeline& running, double wall_seconds) co
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
-  if (state_->process.forked()) {
+  if (forked()) {
     (void)state_.release();  // its threads, which would have to end first, are in another process
   } else {
     state_->close();
@@ -320,7 +320,7 @@ void Engine::State::write_usage() const {
 }
 
 Result<RunReport> Engine::run(const Job& job) {
-  if (state_->process.forked()) return HomeProcess::forked_status();
+  if (forked()) return HomeProcess::forked_status();
   COLIBRI_RETURN_IF_ERROR(state_->begin_job());
   auto report = contained([&] { return State::run(*state_, job); });
   state_->end_job();
@@ -328,13 +328,13 @@ Result<RunReport> Engine::run(const Job& job) {
 }
 
 void Engine::cancel() {
-  if (!state_->process.forked()) state_->cancel();
+  if (!forked()) state_->cancel();
 }
 
-RunReport Engine::stats() const { return state_->process.forked() ? RunReport() : state_->stats(); }
+RunReport Engine::stats() const { return forked() ? RunReport() : state_->stats(); }
 
 std::string Engine::describe() const {
-  if (state_->process.forked()) return {};
+  if (forked()) return {};
   const std::lock_guard lock(state_->mutex);
   return state_->running == nullptr ? std::string() : state_->running->describe();
 }
@@ -428,7 +428,7 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
 }
 
 Status Engine::set_parameter(std::string_view path, std::string_view value) {
-  if (state_->process.forked()) return HomeProcess::forked_status();
+  if (forked()) return HomeProcess::forked_status();
   return state_->parameters->set(path, value);
 }
 
@@ -438,6 +438,7 @@ const Tokenizer* Engine::tokenizer() const noexcept { return state_->tokenizer.g
 const MemoryPlan& Engine::plan() const noexcept { return state_->plan; }
 const PipelineSpec& Engine::pipeline() const noexcept { return state_->pipeline; }
 const kernels::KernelTable& Engine::kernels() const noexcept { return *state_->kernels; }
+bool Engine::forked() const noexcept { return state_->process.forked(); }
 std::uint32_t Engine::worker_slots() const noexcept { return state_->plan.placement.threads(); }
 
 bool takes_hidden_states(const PipelineSpec& pipeline) {

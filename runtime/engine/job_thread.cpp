@@ -44,6 +44,7 @@ JobThread::JobThread(Engine& engine, Job job, Ended ended)
 }
 
 Result<std::unique_ptr<JobThread>> JobThread::start(Engine& engine, Job job, Ended ended) {
+  if (engine.forked()) return HomeProcess::forked_status();
   try {
     std::unique_ptr<JobThread> made(new JobThread(engine, std::move(job), std::move(ended)));
     COLIBRI_RETURN_IF_ERROR(made->launch());

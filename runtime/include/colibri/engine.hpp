@@ -120,6 +120,8 @@ class COLIBRI_API Engine {
   const PipelineSpec& pipeline() const noexcept;
   const MemoryPlan& plan() const noexcept;
   const kernels::KernelTable& kernels() const noexcept;
+  // True in a child that fork made of the process that opened it.
+  bool forked() const noexcept;
   // Threads of the arenas of all placements together.
   std::uint32_t worker_slots() const noexcept;
 
