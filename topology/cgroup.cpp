@@ -49,7 +49,7 @@ std::string unescape(std::string_view text) {
 
 std::vector<Mount> read_mounts(const fs::path& root) {
   std::vector<Mount> mounts;
-  std::istringstream lines{read_proc_text(root / "proc/self/mountinfo").value_or("")};
+  std::istringstream lines{read_proc_text(root.string() + "/proc/self/mountinfo").value_or("")};
   for (std::string line; std::getline(lines, line);) {
     // id parent major:minor subtree point options [tags...] - type source super_options
     std::istringstream words(line);
@@ -69,7 +69,10 @@ std::vector<Mount> read_mounts(const fs::path& root) {
 // One group of a hierarchy, from the process's own up to the mounted one.
 struct Group {
   std::string name;
-  fs::path files;
+  std::string
+      files;  // folder, with a slash at its end; no fs::path: appending to one is not safe without memory
+
+  std::string file(std::string_view leaf) const { return files + std::string(leaf); }
 };
 
 std::vector<Group> groups_of(const fs::path& root, const Mount& mount, std::string path) {
@@ -81,11 +84,11 @@ std::vector<Group> groups_of(const fs::path& root, const Mount& mount, std::stri
     below = path.substr(mount.subtree.size());
   }
   if (below.find("/..") != std::string::npos) below.clear();
-  const fs::path point = root / fs::path(mount.point).relative_path();
+  const std::string point = root.string() + "/" + mount.point;
   std::vector<Group> groups;
   for (;;) {
     while (below.ends_with('/')) below.pop_back();
-    groups.push_back({below.empty() ? "/" : below, point / fs::path(below).relative_path()});
+    groups.push_back({below.empty() ? "/" : below, point + "/" + below + "/"});
     if (below.empty()) return groups;
     below.resize(below.rfind('/') == std::string::npos ? 0 : below.rfind('/'));
   }
@@ -94,7 +97,7 @@ std::vector<Group> groups_of(const fs::path& root, const Mount& mount, std::stri
 // The groups of the hierarchy that has a controller: version 1 names it, version 2 has them all.
 std::vector<Group> find_groups(const fs::path& root, const std::vector<Mount>& mounts,
                                std::string_view controller, bool version2) {
-  std::istringstream lines{read_proc_text(root / "proc/self/cgroup").value_or("")};
+  std::istringstream lines{read_proc_text(root.string() + "/proc/self/cgroup").value_or("")};
   for (std::string line; std::getline(lines, line);) {
     // hierarchy:controllers:path
     const std::size_t first = line.find(':');
@@ -110,7 +113,7 @@ std::vector<Group> find_groups(const fs::path& root, const std::vector<Mount>& m
   return {};
 }
 
-std::optional<std::uint64_t> read_number(const fs::path& file) {
+std::optional<std::uint64_t> read_number(const std::string& file) {
   const std::optional<std::string> text = read_proc_text(file);
   return text ? leading_number(*text) : std::nullopt;
 }
@@ -127,10 +130,10 @@ void tighten_cpu(std::uint64_t quota, std::uint64_t period, const std::string& o
 // Page cache that nobody looked at again lately is given back before a limit hurts; it is not use.
 void tighten_memory(const Group& group, std::string_view limit_file, std::string_view use_file,
                     std::string_view cache_key, CgroupLimits& limits) {
-  const std::optional<std::uint64_t> limit = read_number(group.files / limit_file);
-  const std::optional<std::uint64_t> use = read_number(group.files / use_file);
+  const std::optional<std::uint64_t> limit = read_number(group.file(limit_file));
+  const std::optional<std::uint64_t> use = read_number(group.file(use_file));
   if (!limit || !use || *limit >= kNoLimit) return;
-  const std::string stat = read_proc_text(group.files / "memory.stat").value_or("");
+  const std::string stat = read_proc_text(group.file("memory.stat")).value_or("");
   const auto cache_text = line_value(stat, cache_key);
   const std::uint64_t cache = cache_text ? leading_number(*cache_text).value_or(0) : 0;
   const std::uint64_t used = *use - std::min(*use, cache);
@@ -147,7 +150,7 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
   const std::vector<Mount> mounts = read_mounts(root);
   for (const Group& group : find_groups(root, mounts, "", true)) {
     // "200000 100000" or "max 100000"
-    if (const auto text = read_proc_text(group.files / "cpu.max")) {
+    if (const auto text = read_proc_text(group.file("cpu.max"))) {
       const std::size_t blank = std::min(text->find(' '), text->size());
       tighten_cpu(leading_number(*text).value_or(0), leading_number(text->substr(blank)).value_or(100000),
                   "cgroup cpu.max of " + group.name, limits);
@@ -158,8 +161,8 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
   }
   for (const Group& group : find_groups(root, mounts, "cpu", false)) {
     // A quota of -1 is no number here, and no limit.
-    tighten_cpu(read_number(group.files / "cpu.cfs_quota_us").value_or(0),
-                read_number(group.files / "cpu.cfs_period_us").value_or(0),
+    tighten_cpu(read_number(group.file("cpu.cfs_quota_us")).value_or(0),
+                read_number(group.file("cpu.cfs_period_us")).value_or(0),
                 "cgroup cpu.cfs_quota_us of " + group.name, limits);
   }
   for (const Group& group : find_groups(root, mounts, "memory", false)) {

@@ -37,16 +37,16 @@ std::vector<std::uint32_t> intersection(const std::vector<std::uint32_t>& a,
 // Nodes from a tree of files: copied ones, and machines that hwloc does not know.
 std::vector<NumaNode> nodes_of_files(const fs::path& root, const std::vector<std::uint32_t>& allowed_cpus,
                                      std::string_view status) {
-  const fs::path folder = root / "sys/devices/system/node";
-  std::optional<std::string> text = read_proc_text(folder / "has_memory");
-  if (!text) text = read_proc_text(folder / "online");
+  const std::string folder = root.string() + "/sys/devices/system/node/";
+  std::optional<std::string> text = read_proc_text(folder + "has_memory");
+  if (!text) text = read_proc_text(folder + "online");
   std::vector<std::uint32_t> indices = list_or_empty(text);
   if (const auto allowed = list_or_empty(line_value(status, "Mems_allowed_list:")); !allowed.empty()) {
     indices = intersection(indices, allowed);
   }
   std::vector<NumaNode> nodes;
   for (const std::uint32_t index : indices) {
-    const auto cpus = list_or_empty(read_proc_text(folder / ("node" + std::to_string(index)) / "cpulist"));
+    const auto cpus = list_or_empty(read_proc_text(folder + "node" + std::to_string(index) + "/cpulist"));
     nodes.push_back({.index = index, .cpus = intersection(cpus, allowed_cpus)});
   }
   return nodes;
@@ -83,9 +83,9 @@ const NumaNode* Machine::find_node(std::uint32_t index) const noexcept {
 Result<Machine> read_machine(const std::string& root, MachineDetail detail) {
   const fs::path top(root);
   // Affinity is a matter of threads: the caller's counts, not the first thread's.
-  std::optional<std::string> status = read_proc_text(top / "proc/thread-self/status");
-  if (!status) status = read_proc_text(top / "proc/self/status");
-  const std::optional<std::string> meminfo = read_proc_text(top / "proc/meminfo");
+  std::optional<std::string> status = read_proc_text(top.string() + "/proc/thread-self/status");
+  if (!status) status = read_proc_text(top.string() + "/proc/self/status");
+  const std::optional<std::string> meminfo = read_proc_text(top.string() + "/proc/meminfo");
   if (!status || !meminfo) {
     return Status(ErrorCode::not_found,
                   "the machine cannot be read: no " + (top / "proc").string() + "; mount proc there");

@@ -10,7 +10,7 @@ constexpr std::size_t kMaximumText = std::size_t{1} << 20;
 constexpr std::string_view kBlanks = " \t\r\n";
 }  // namespace
 
-std::optional<std::string> read_proc_text(const std::filesystem::path& path) {
+std::optional<std::string> read_proc_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   std::string text;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +12,7 @@
 namespace colibri {
 
 // The whole file, at most 1 MiB of it; nullopt when it cannot be read.
-std::optional<std::string> read_proc_text(const std::filesystem::path& path);
+std::optional<std::string> read_proc_text(const std::string& path);
 
 // The unsigned number that the text starts with, blanks before it skipped; nullopt: none, or too large.
 std::optional<std::uint64_t> leading_number(std::string_view text) noexcept;

@@ -262,6 +262,8 @@ bool parse_yaml_tree(std::string_view yaml, std::string_view file_name, YamlNode
     problems.add(builder.origin_of(error.mark), "",
                  "not valid YAML: " + error.msg + "; expected well-formed YAML");
     return false;
+  } catch (const std::bad_alloc&) {
+    throw;  // no fault of the file
   } catch (const std::exception& error) {
     problems.add(Origin{Origin::Kind::file, std::string(file_name)}, "",
                  "not readable as YAML: " + std::string(error.what()) + "; expected well-formed YAML");

@@ -31,8 +31,9 @@ std::uint64_t Xxh3Stream::digest() const noexcept { return XXH3_64bits_digest(st
 struct Sha256Stream::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
   State() {
-    if (context == nullptr) throw std::bad_alloc();
-    EVP_DigestInit_ex(context, EVP_sha256(), nullptr);
+    if (context != nullptr && EVP_DigestInit_ex(context, EVP_sha256(), nullptr) == 1) return;
+    EVP_MD_CTX_free(context);
+    throw std::bad_alloc();
   }
   ~State() { EVP_MD_CTX_free(context); }
 };
@@ -41,20 +42,21 @@ Sha256Stream::Sha256Stream() : state_(std::make_unique<State>()) {}
 Sha256Stream::~Sha256Stream() = default;
 Sha256Stream::Sha256Stream(const Sha256Stream& other) : state_(std::make_unique<State>()) { *this = other; }
 Sha256Stream& Sha256Stream::operator=(const Sha256Stream& other) {
-  if (this != &other) EVP_MD_CTX_copy_ex(state_->context, other.state_->context);
+  if (this != &other && EVP_MD_CTX_copy_ex(state_->context, other.state_->context) != 1)
+    throw std::bad_alloc();
   return *this;
 }
 void Sha256Stream::update(std::span<const std::byte> bytes) noexcept {
   EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
 }
-Sha256Digest Sha256Stream::digest() const noexcept {
+Sha256Digest Sha256Stream::digest() const {
   const Sha256Stream finished(*this);  // finalising ends a context, so it is done on a copy
   Sha256Digest digest{};
   EVP_DigestFinal_ex(finished.state_->context, digest.data(), nullptr);
   return digest;
 }
 
-Sha256Digest sha256(std::span<const std::byte> bytes) noexcept {
+Sha256Digest sha256(std::span<const std::byte> bytes) {
   Sha256Stream stream;
   stream.update(bytes);
   return stream.digest();

@@ -44,14 +44,14 @@ class Sha256Stream {
 
   void update(std::span<const std::byte> bytes) noexcept;
   // The digest of all bytes so far; more may follow.
-  Sha256Digest digest() const noexcept;
+  Sha256Digest digest() const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-Sha256Digest sha256(std::span<const std::byte> bytes) noexcept;
+Sha256Digest sha256(std::span<const std::byte> bytes);
 std::string to_hex(const Sha256Digest& digest);
 
 }  // namespace colibri

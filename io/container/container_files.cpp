@@ -28,7 +28,7 @@ std::string with_link_target(const std::filesystem::path& path) {
 Status check_container_folder(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder, ignored)) {
-    return {ErrorCode::not_found, "model folder does not exist: " + folder.string()};
+    return {ErrorCode::not_found, "model folder does not exist: " + folder.string() + "; check the path"};
   }
   if (!std::filesystem::is_directory(folder, ignored)) {
     return {ErrorCode::invalid_input,

@@ -8,6 +8,7 @@
 
 #include "io/container/model_spec.hpp"
 #include "io/container/object_reader.hpp"
+#include "io/json_tree.hpp"
 
 namespace colibri {
 namespace {
@@ -148,7 +149,8 @@ std::string model_spec_to_json(const ModelSpec& spec) {
 }
 
 Result<ModelSpec> model_spec_from_json(std::string_view text) {
-  COLIBRI_ASSIGN_OR_RETURN(const json document, parse_strict_json(text, "model spec"));
+  COLIBRI_ASSIGN_OR_RETURN(json document, parse_strict_json(text, "model spec"));
+  const TakenApart at_the_end(document);
   ModelSpec spec;
   Status status;
   ObjectReader reader(&document, "$", status);

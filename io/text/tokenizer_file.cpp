@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/json_tree.hpp"
 #include "io/text/json_cursor.hpp"
 #include "io/text/tokenizer_components.hpp"
 
@@ -201,10 +202,11 @@ Result<TokenizerDefinition> parse_tokenizer_json(std::string_view json_text) {
     BpeDefinition model;
     BulkReader bulk(model);
     // The parser does not recurse, so deep nesting costs memory but no stack.
-    const json document = json::parse(json_text.begin(), json_text.end(),
+    json document = json::parse(json_text.begin(), json_text.end(),
                                       [&](int depth, json::parse_event_t event, json& value) {
                                         return bulk.on_event(depth, event, value);
                                       });
+    const TakenApart at_the_end(document);
     COLIBRI_RETURN_IF_ERROR(bulk.status());
     return read_document(JsonCursor(&document, {}), std::move(model));
   } catch (const json::parse_error& error) {

@@ -37,6 +37,11 @@ Status place(Array& array) {
   return {};
 }
 
+Status missing(const Array& array) {
+  return refused("an array of the call is missing: " + std::string(array.name) + " is null; give memory of " +
+                 std::to_string(array.values) + " values");
+}
+
 bool overlap(const Array& a, const Array& b) { return a.begin < b.end && b.begin < a.end; }
 
 Status check_shape(const BlockCall& call, const ModelSpec& spec) {
@@ -75,6 +80,14 @@ Status check_finite(const BlockCall& call, std::size_t hidden) {
 
 }  // namespace
 
+Status check_block_input(const BlockCall& call, const ModelSpec& spec) {
+  COLIBRI_RETURN_IF_ERROR(check_shape(call, spec));
+  Array input = {"input", call.input, std::uint64_t{call.rows} * spec.hidden_size};
+  if (input.data == nullptr) return missing(input);
+  COLIBRI_RETURN_IF_ERROR(place(input));
+  return check_finite(call, spec.hidden_size);
+}
+
 Status check_block_call(const BlockCall& call, const ModelSpec& spec) {
   COLIBRI_RETURN_IF_ERROR(check_shape(call, spec));
   const std::uint64_t rows = call.rows;
@@ -87,8 +100,7 @@ Status check_block_call(const BlockCall& call, const ModelSpec& spec) {
     if (array.data != nullptr) {
       COLIBRI_RETURN_IF_ERROR(place(array));
     } else if (&array == &input || &array == &output) {
-      return refused("an array of the call is missing: " + std::string(array.name) +
-                     " is null; give memory of " + std::to_string(array.values) + " values");
+      return missing(array);
     }
   }
   for (const Array& a : arrays) {

@@ -87,6 +87,8 @@ RunReport BlockSession::stats() const {
   return state_->process.forked() ? RunReport() : state_->job->stats();
 }
 
+bool BlockSession::running() const { return !state_->process.forked() && state_->job->running(); }
+
 Result<RunReport> BlockSession::close() {
   if (state_->process.forked()) return HomeProcess::forked_status();
   state_->calls->close();

@@ -389,7 +389,11 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
   Pipeline::Options options;
   options.placement = &state.plan.placement;
   options.live = state.parameters.get();
-  options.started = job.started;
+  Clock::time_point begin;
+  options.started = [&] {
+    state.set_measured(*built, begin);
+    return job.started ? job.started() : Status();
+  };
   options.stopping = job.stopping;
   options.stepped = job.stepped;
   options.inject_blocking = job.inject_blocking;
@@ -407,14 +411,13 @@ Result<RunReport> Engine::State::run(State& state, const Job& job) {
                 "; it runs with fewer threads: raise the limit in the program");
     }
   }
-  const Clock::time_point begin = Clock::now();
+  begin = Clock::now();
   if (Status started = pipeline->start(); !started) {
     // Stopped and not cancelled: the host asked for what it got.
     const bool stopped = started.code() == ErrorCode::cancelled && job.stopping && job.stopping();
     if (!stopped || state.was_cancelled()) return started;
     return state.keep(state.report(*pipeline, seconds_since(begin)));
   }
-  state.set_measured(*pipeline, begin);
   if (job.progress && job.stepped == nullptr) {
     while (!pipeline->wait_for(kProgressPeriod)) job.progress(state.report(*pipeline, seconds_since(begin)));
   }

@@ -69,6 +69,7 @@ Status JobThread::launch() {
 
 void JobThread::run() {
   Result<RunReport> result = engine_.run(job_);
+  running_.store(false, std::memory_order_release);
   RunReport last;
   try {
     last = result ? result.value() : engine_.stats();

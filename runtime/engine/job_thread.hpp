@@ -5,6 +5,7 @@
 // the job, keeps how it ended, and waits for it.
 #pragma once
 
+#include <atomic>
 #include <colibri/engine.hpp>
 #include <condition_variable>
 #include <functional>
@@ -34,6 +35,8 @@ class JobThread {
 
   // Waits for the end of the job. Thread-safe; not on the job's own threads.
   Result<RunReport> wait();
+  // False once the job has ended, before `ended` is called. Thread-safe.
+  bool running() const noexcept { return running_.load(std::memory_order_acquire); }
   // What the job has done so far, or had done at its end. Thread-safe.
   RunReport stats();
 
@@ -45,6 +48,7 @@ class JobThread {
   Engine& engine_;
   Job job_;
   Ended ended_;
+  std::atomic<bool> running_{true};
   std::mutex mutex_;  // of what follows, but for the thread
   std::condition_variable changed_;
   bool started_ = false;

@@ -79,6 +79,8 @@ Result<SubmittedRequest> Session::submit(Request request, RequestCallbacks callb
 
 RunReport Session::stats() const { return state_->process.forked() ? RunReport() : state_->job->stats(); }
 
+bool Session::running() const { return !state_->process.forked() && state_->job->running(); }
+
 Result<RunReport> Session::close() {
   if (state_->process.forked()) return HomeProcess::forked_status();
   return contained([&] {

@@ -74,6 +74,9 @@ class COLIBRI_API BlockSession {
   BlockAnswer run(const BlockCall& call);
 
   RunReport stats() const;  // of the job so far; thread-safe
+  // False once the job has ended, for whatever reason: nothing is taken any more, and close says why.
+  // Thread-safe.
+  bool running() const;
   // Takes no more calls, waits until all are answered, and ends the job: its report, or why it failed. Called
   // again, it says the same. Thread-safe.
   Result<RunReport> close();

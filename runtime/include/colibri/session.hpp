@@ -74,6 +74,9 @@ class COLIBRI_API Session {
 
   // What the job has done so far. Thread-safe.
   RunReport stats() const;
+  // False once the job has ended, for whatever reason: nothing is taken any more, and close says why.
+  // Thread-safe.
+  bool running() const;
   // Takes no more requests, waits until all are answered, and ends the job: its report, or why it failed.
   // Called again, it says the same. Thread-safe; not to be called from a callback.
   Result<RunReport> close();
