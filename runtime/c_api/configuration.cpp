@@ -24,6 +24,21 @@ void add_number(std::vector<Override>& settings, const char* path, std::uint64_t
   if (value != 0) settings.push_back(setting(path, std::to_string(value), std::string("config.") + field));
 }
 
+// Slots are counted by the host, and given in bytes to the pipeline.
+Status add_slots(const colibri_config& config, const std::string& model, std::vector<Override>& settings) {
+  if (config.expert_slots == 0) return {};
+  COLIBRI_ASSIGN_OR_RETURN(const std::shared_ptr<const Container> container, Container::open(model));
+  const std::uint64_t record_bytes = container->layout().record_bytes;
+  const auto bytes = checked_mul(config.expert_slots, record_bytes);
+  if (!bytes) {
+    return {ErrorCode::invalid_input, "more slots than memory can be addressed: config.expert_slots is " +
+                                          std::to_string(config.expert_slots) + ", of " +
+                                          std::to_string(record_bytes) + " bytes each; ask for fewer"};
+  }
+  add_number(settings, "memory.experts", *bytes, "expert_slots");
+  return {};
+}
+
 Status add_settings(const colibri_config& config, std::vector<Override>& settings) {
   if (config.num_settings > kMaximumSettings) {
     return {ErrorCode::invalid_input, "too many settings: config.num_settings is " +
@@ -47,7 +62,7 @@ Status add_settings(const colibri_config& config, std::vector<Override>& setting
   return {};
 }
 
-Result<std::vector<Override>> settings_of(const colibri_config& config, std::uint64_t record_bytes) {
+Result<std::vector<Override>> settings_of(const colibri_config& config, const std::string& model) {
   std::vector<Override> settings;
   add_number(settings, "threads", config.threads, "threads");
   add_number(settings, "memory.static", config.static_bytes, "static_bytes");
@@ -55,14 +70,7 @@ Result<std::vector<Override>> settings_of(const colibri_config& config, std::uin
   add_number(settings, "memory.scratch", config.scratch_bytes, "scratch_bytes");
   add_number(settings, "steps.max_rows", config.max_rows, "max_rows");
   add_number(settings, "steps.wave_rows", config.wave_rows, "wave_rows");
-  const auto expert_bytes = checked_mul(config.expert_slots, record_bytes);
-  if (!expert_bytes) {
-    return Status(ErrorCode::invalid_input,
-                  "more slots than memory can be addressed: config.expert_slots is " +
-                      std::to_string(config.expert_slots) + ", of " + std::to_string(record_bytes) +
-                      " bytes each; ask for fewer");
-  }
-  add_number(settings, "memory.experts", *expert_bytes, "expert_slots");
+  COLIBRI_RETURN_IF_ERROR(add_slots(config, model, settings));
   if (config.state_dir != nullptr) {
     COLIBRI_ASSIGN_OR_RETURN(std::string folder,
                              read_text(config.state_dir, kMaximumPathBytes, "config.state_dir"));
@@ -73,8 +81,8 @@ Result<std::vector<Override>> settings_of(const colibri_config& config, std::uin
   return settings;
 }
 
-Result<PipelineSpec> pipeline_of(const colibri_config& config, std::uint64_t record_bytes) {
-  COLIBRI_ASSIGN_OR_RETURN(const std::vector<Override> settings, settings_of(config, record_bytes));
+Result<PipelineSpec> pipeline_of(const colibri_config& config, const std::string& model) {
+  COLIBRI_ASSIGN_OR_RETURN(const std::vector<Override> settings, settings_of(config, model));
   std::string yaml(config.purpose == COLIBRI_PURPOSE_TEXT ? default_pipeline_yaml() : block_pipeline_yaml());
   std::string name = "built-in";
   if (config.pipeline != nullptr) {
@@ -116,7 +124,7 @@ Status add_allocator(const colibri_allocator& allocator, EngineOptions& options)
 
 }  // namespace
 
-Result<Configuration> read_configuration(const colibri_config* config, std::uint64_t record_bytes) {
+Result<Configuration> read_configuration(const colibri_config* config, const std::string& model) {
   colibri_config defaults{};
   defaults.struct_size = sizeof defaults;
   if (config == nullptr) config = &defaults;
@@ -124,7 +132,7 @@ Result<Configuration> read_configuration(const colibri_config* config, std::uint
   COLIBRI_RETURN_IF_ERROR(check_choice(config->purpose, COLIBRI_PURPOSE_BLOCKS, "config.purpose", kPurposes));
   Configuration read;
   read.purpose = config->purpose;
-  COLIBRI_ASSIGN_OR_RETURN(read.pipeline, pipeline_of(*config, record_bytes));
+  COLIBRI_ASSIGN_OR_RETURN(read.pipeline, pipeline_of(*config, model));
   if (config->kernels != nullptr) {
     COLIBRI_ASSIGN_OR_RETURN(read.options.kernels, read_text(config->kernels, 64, "config.kernels"));
   }

@@ -14,9 +14,9 @@ struct Configuration {
   EngineOptions options;
 };
 
-// `config` null: the defaults. `record_bytes`: of one expert of the model, in which config->expert_slots
-// count. Errors: invalid_input, unsupported, with every problem of the pipeline.
-Result<Configuration> read_configuration(const colibri_config* config, std::uint64_t record_bytes);
+// `config` null: the defaults. The model is looked at when config->expert_slots count its records. Errors:
+// invalid_input, unsupported, with every problem of the pipeline; those of Container::open.
+Result<Configuration> read_configuration(const colibri_config* config, const std::string& model);
 
 // A path that is not empty.
 Result<std::string> read_path(const char* path, std::string_view name);

@@ -126,9 +126,7 @@ colibri_code colibri_model_size_estimate(const char* path, const colibri_config*
     COLIBRI_C_RETURN_IF_ERROR(check_struct(estimate, "estimate"));
     const auto folder = read_path(path, "path");
     if (!folder) return folder.status();
-    const auto container = Container::open(*folder);
-    if (!container) return container.status();
-    auto read = read_configuration(config, (*container)->layout().record_bytes);
+    auto read = read_configuration(config, *folder);
     if (!read) return read.status();
     const auto machine = read_machine();
     if (!machine) return machine.status();

@@ -43,8 +43,8 @@ Status check_handle(const Handle* handle, std::string_view name) {
 
 // What a call waits for. The callback of the pipeline holds it, too: a call may be released first.
 //
-// The answer shows to the host's callback at once, and to everybody else when that has returned: then the host
-// may free what it uses.
+// The answer shows to the host's callback at once, and to everybody else when that has returned: then the
+// host may free what it uses.
 class CallState {
  public:
   using Submitted = std::variant<std::monostate, SubmittedRequest, SubmittedBlock>;

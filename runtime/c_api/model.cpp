@@ -17,8 +17,7 @@ constexpr std::chrono::milliseconds kLookAgain{1};
 
 Result<std::unique_ptr<colibri_model>> open_model(const char* path, const colibri_config* config) {
   COLIBRI_ASSIGN_OR_RETURN(const std::string folder, read_path(path, "path"));
-  COLIBRI_ASSIGN_OR_RETURN(const std::shared_ptr<const Container> container, Container::open(folder));
-  COLIBRI_ASSIGN_OR_RETURN(Configuration read, read_configuration(config, container->layout().record_bytes));
+  COLIBRI_ASSIGN_OR_RETURN(Configuration read, read_configuration(config, folder));
   auto model = std::make_unique<colibri_model>();
   model->purpose = read.purpose;
   COLIBRI_ASSIGN_OR_RETURN(model->engine,

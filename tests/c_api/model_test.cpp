@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <mutex>
 #include <regex>
 #include <set>
@@ -104,15 +105,33 @@ TEST(Estimate, IsWhatIsTakenAndSizesAreCheckedAgainstIt) {
     EXPECT_NE(std::string(error.message).find(part), std::string::npos) << part << ": " << error.message;
 }
 
+// Bytes that this process has read, from wherever.
+std::uint64_t bytes_read() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  std::uint64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "rchar:") return value;
+  }
+  ADD_FAILURE() << "no rchar in /proc/self/io";
+  return 0;
+}
+
 // Whatever the size of the experts: they are not read.
-TEST(Create, ReadsNoExperts) {
-  test::TemporaryFolder folder;
-  const auto copy = folder.path() / "model";
-  std::filesystem::copy(golden(), copy);
-  // Experts that are not there beyond the tables would show.
-  const CModel model(copy, COLIBRI_PURPOSE_BLOCKS);
+TEST(Create, ReadsWhatIsDenseAndNoExperts) {
+  const auto path =
+      container_of(std::filesystem::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo" / "checkpoint",
+                   "config.json", "int8");
+  const std::uint64_t before = bytes_read();
+  const CModel model(path, COLIBRI_PURPOSE_TEXT);
+  const std::uint64_t read = bytes_read() - before;
+  const colibri_model_spec spec = spec_of(model);
+  constexpr std::uint64_t kTablesAndTokenizer = 3 << 20;
+  EXPECT_GE(read, spec.dense_bytes);
+  EXPECT_LE(read, spec.dense_bytes + kTablesAndTokenizer);
+  EXPECT_GT(spec.expert_bytes, 4 * kTablesAndTokenizer) << "would be seen";
   std::uint64_t size = 0;
-  std::string text(1 << 16, ' ');
+  std::string text(1 << 17, ' ');
   ASSERT_EQ(colibri_get_metrics(model, text.data(), text.size(), &size, nullptr), COLIBRI_OK);
   EXPECT_NE(text.find("colibri_bytes_read_total 0\n"), std::string::npos);
 }
