@@ -37,11 +37,12 @@ std::string RecordPlaces::name(std::uint32_t record) const {
 
 Status RecordPlaces::overdue(std::uint32_t record, std::chrono::milliseconds limit, bool mirrored) const {
   const ExpertRecord lies = place(record);
+  const std::string file = container_->expert_files()[lies.file].string();
   return Status(ErrorCode::timeout, "the drive has not answered a read in " + std::to_string(limit.count()) +
-                                        " ms: " + container_->expert_files()[lies.file].string() +
-                                        (mirrored ? " or its copy in a mirror" : "") + ", offset " +
-                                        std::to_string(lies.offset) +
+                                        " ms: " + file + (mirrored ? " or its copy in a mirror" : "") +
+                                        ", offset " + std::to_string(lies.offset) +
                                         "; check the drive with `dmesg`, or raise deadline_ms")
+      .in_file(file, lies.offset)
       .at(name(record));
 }
 

@@ -110,6 +110,7 @@ using StageInfos = std::span<const StageInfo* const>;
 // All problems of one file, each as file:line:column: path: what; expected; nearest name.
 struct COLIBRI_API PipelineProblems {
   std::vector<std::string> lines;
+  std::string file;  // the first that a problem is in; empty: none is in a file
   // Adds "<where>: path: what". A line that is there already is not repeated; past kMaximumProblems only
   // the fact that there are more is kept.
   void add(const Origin& origin, std::string_view path, std::string_view what);

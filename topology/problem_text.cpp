@@ -100,6 +100,7 @@ void PipelineProblems::add(const Origin& origin, std::string_view path, std::str
   if (!line.empty()) line += ": ";
   line += what;
   if (std::find(lines.begin(), lines.end(), line) != lines.end()) return;
+  if (file.empty() && origin.kind == Origin::Kind::file) file = origin.file;
   if (lines.size() == kMaximumProblems) line = "there are more problems than are listed; correct these first";
   lines.push_back(std::move(line));
 }
@@ -111,7 +112,8 @@ Status PipelineProblems::to_status() const {
     if (!all.empty()) all += '\n';
     all += line;
   }
-  return {ErrorCode::invalid_input, std::move(all)};
+  Status status(ErrorCode::invalid_input, std::move(all));
+  return file.empty() ? status : std::move(status).in_file(file);
 }
 
 }  // namespace colibri

@@ -28,6 +28,11 @@ void widen(const std::byte* raw, TensorDtype dtype, std::span<float> values) {
   }
 }
 
+Status damaged(const char* what, const std::filesystem::path& path, std::uint64_t offset,
+               const std::string& rest) {
+  return Status(ErrorCode::corrupt, what + (": " + path.string()) + rest).in_file(path.string(), offset);
+}
+
 }  // namespace
 
 std::string shape_to_string(std::span<const std::uint64_t> shape) {
@@ -48,19 +53,18 @@ SafetensorsFile::SafetensorsFile(FileHandle file, std::uint64_t header_hash, std
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   COLIBRI_ASSIGN_OR_RETURN(FileHandle file, FileHandle::open_for_reading(path));
   if (file.size() < kLengthBytes) {
-    return Status(ErrorCode::corrupt, "safetensors file is too short: " + path.string() +
-                                          ", expected at least " + std::to_string(kLengthBytes) +
-                                          " bytes, found " + std::to_string(file.size()));
+    return damaged("safetensors file is too short", path, file.size(),
+                   ", expected at least " + std::to_string(kLengthBytes) + " bytes, found " +
+                       std::to_string(file.size()));
   }
   std::array<std::byte, kLengthBytes> length_bytes;
   COLIBRI_RETURN_IF_ERROR(file.read_at(0, length_bytes));
   const auto length = load_little_endian<std::uint64_t>(length_bytes.data());
   if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
-    return Status(ErrorCode::corrupt,
-                  "safetensors header is too long: " + path.string() + ", expected at most " +
-                      std::to_string(std::min(kMaxHeaderBytes, file.size() - kLengthBytes)) +
-                      " bytes, found " + std::to_string(length) +
-                      "; the file is truncated, or is no safetensors file");
+    return damaged(
+        "safetensors header is too long", path, 0,
+        ", expected at most " + std::to_string(std::min(kMaxHeaderBytes, file.size() - kLengthBytes)) +
+            " bytes, found " + std::to_string(length) + "; the file is truncated, or is no safetensors file");
   }
   try {
     std::string header(length, '\0');
@@ -72,9 +76,10 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
     const std::uint64_t hash = xxh3_64(std::as_bytes(std::span(header)));
     return SafetensorsFile(std::move(file), hash, std::move(tensors));
   } catch (const std::bad_alloc&) {
-    return Status(ErrorCode::out_of_memory, "no memory for the safetensors header: " + path.string());
+    return Status(ErrorCode::out_of_memory, "no memory for the safetensors header: " + path.string())
+        .in_file(path.string());
   } catch (const std::exception& error) {
-    return Status(ErrorCode::corrupt, "damaged safetensors header: " + path.string() + ": " + error.what());
+    return damaged("damaged safetensors header", path, kLengthBytes, std::string(": ") + error.what());
   }
 }
 
@@ -86,7 +91,8 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const noexcept {
 Result<std::vector<float>> SafetensorsFile::read_f32(std::string_view name) const {
   const TensorInfo* tensor = find(name);
   if (tensor == nullptr) {
-    return Status(ErrorCode::not_found, "no such tensor: " + path().string() + ": " + std::string(name));
+    return Status(ErrorCode::not_found, "no such tensor: " + path().string() + ": " + std::string(name))
+        .in_file(path().string());
   }
   try {
     // Bounded by the file's size, which the header was checked against.
@@ -102,8 +108,10 @@ Result<std::vector<float>> SafetensorsFile::read_f32(std::string_view name) cons
 Status SafetensorsFile::read_f32(const TensorInfo& tensor, std::uint64_t first,
                                  std::span<float> values) const {
   if (tensor.dtype == TensorDtype::other) {
-    return {ErrorCode::unsupported, "cannot read tensor as f32: " + path().string() + ": " + tensor.name +
-                                        " has dtype " + tensor.dtype_name + "; expected F32, F16 or BF16"};
+    return Status(ErrorCode::unsupported, "cannot read tensor as f32: " + path().string() + ": " +
+                                              tensor.name + " has dtype " + tensor.dtype_name +
+                                              "; expected F32, F16 or BF16")
+        .in_file(path().string(), tensor.offset);
   }
   const std::size_t width = tensor.dtype == TensorDtype::f32 ? 4 : 2;
   std::vector<std::byte> raw(std::min(values.size(), kPieceElements) * width);

@@ -162,8 +162,9 @@ std::optional<std::string> complete_tensor(TensorInfo& tensor, std::uint64_t dat
 
 Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header, std::uint64_t data_offset,
                                                          std::uint64_t data_bytes, const std::string& file) {
-  const auto damaged = [&file](const std::string& what) {
-    return Status(ErrorCode::corrupt, "damaged safetensors header: " + file + ": " + what);
+  const auto damaged = [&](const std::string& what) {
+    return Status(ErrorCode::corrupt, "damaged safetensors header: " + file + ": " + what)
+        .in_file(file, data_offset - header.size());
   };
   if (header.empty() || header.front() != '{') return damaged("expected it to start with {");
   HeaderHandler handler;

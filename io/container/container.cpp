@@ -103,7 +103,7 @@ Status OpenContainer::read_dense(std::span<std::byte> memory, const std::functio
       hash.update(memory.subspan(begin, next - begin));
       position = next;
     }
-    COLIBRI_RETURN_IF_ERROR(check_tensor_hash(tensor, hash.digest(), model_.path().string()));
+    COLIBRI_RETURN_IF_ERROR(check_tensor_hash(tensor, hash.digest(), model_.path()));
   }
   return model_.read_at(kPageBytes + position, memory.subspan(position));
 }
@@ -114,7 +114,7 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
   COLIBRI_ASSIGN_OR_RETURN(const std::string spec_text, read_text_file(spec_path, kMaxSpecBytes));
   const Sha256Digest digest = sha256(std::as_bytes(std::span(spec_text)));
   Result<ModelSpec> parsed = model_spec_from_json(spec_text);
-  if (!parsed) return std::move(parsed).status().at("file " + spec_path.string());
+  if (!parsed) return std::move(parsed).status().at("file " + spec_path.string()).in_file(spec_path.string());
   ModelSpec spec = std::move(parsed).value();
   COLIBRI_ASSIGN_OR_RETURN(const ExpertLayout layout,
                            expert_layout(spec.weight_dtype, spec.hidden_size, spec.intermediate_size));
@@ -123,21 +123,21 @@ Result<std::shared_ptr<const Container>> OpenContainer::open(const std::filesyst
   COLIBRI_ASSIGN_OR_RETURN(BinaryFile model, open_binary(model_path, BinaryKind::model, digest));
   COLIBRI_ASSIGN_OR_RETURN(
       TensorTable dense,
-      decode_tensor_table(model.table, model.header.table_offset - kPageBytes, model_path.string()));
-  COLIBRI_RETURN_IF_ERROR(check_dense_tensors(spec, dense.tensors, model_path.string()));
+      decode_tensor_table(model.table, model.header.table_offset - kPageBytes, model_path));
+  COLIBRI_RETURN_IF_ERROR(check_dense_tensors(spec, dense.tensors, model_path));
 
   const std::filesystem::path experts_path = folder / kExpertsFile;
   COLIBRI_ASSIGN_OR_RETURN(const BinaryFile experts, open_binary(experts_path, BinaryKind::experts, digest));
   COLIBRI_ASSIGN_OR_RETURN(const PageTableShape pages,
                            page_table_shape(spec, layout, expert_file_count(experts.table, spec)));
   if (experts.header.table_offset != pages.table_offset) {
-    return Status(ErrorCode::corrupt,
-                  "the expert records have the wrong size: " + experts_path.string() +
+    return file_error(ErrorCode::corrupt, "the expert records have the wrong size", experts_path,
+                      Status::kNoOffset,
                       ", expected the page table at " + std::to_string(pages.table_offset) + ", found " +
-                      std::to_string(experts.header.table_offset) + "; convert the model again");
+                          std::to_string(experts.header.table_offset) + "; convert the model again");
   }
   COLIBRI_ASSIGN_OR_RETURN(std::vector<std::uint64_t> hashes,
-                           decode_page_table(experts.table, spec, layout, pages, experts_path.string()));
+                           decode_page_table(experts.table, spec, layout, pages, experts_path));
   if (pages.files > 1) {
     COLIBRI_RETURN_IF_ERROR(check_expert_parts(folder, spec, layout, pages, digest, hashes));
   }

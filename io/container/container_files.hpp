@@ -33,6 +33,9 @@ std::vector<std::string> listed_files();
 bool is_listed_file(std::string_view name);
 // "LINK -> TARGET" for a link, else the path: how errors name a file that may lie elsewhere.
 std::string with_link_target(const std::filesystem::path& path);
+// "WHAT: FILE" and the rest of the sentence; tells the file and the offset in it as data, too.
+Status file_error(ErrorCode code, const std::string& what, const std::filesystem::path& file,
+                  std::uint64_t offset, const std::string& rest);
 
 inline constexpr std::uint64_t kMaxSpecBytes = 64U << 20;
 inline constexpr std::uint64_t kMaxManifestBytes = 1U << 20;

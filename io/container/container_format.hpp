@@ -37,6 +37,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,6 +50,7 @@
 namespace colibri {
 
 inline constexpr std::uint64_t kTensorAlignment = 64;
+inline constexpr std::uint64_t kSpecDigestAt = 24;  // in the header
 
 enum class BinaryKind : std::uint32_t { model = 1, experts = 2, expert_part = 3 };
 
@@ -64,7 +66,7 @@ struct BinaryHeader {
 std::array<std::byte, kPageBytes> encode_header(const BinaryHeader& header);
 // `file` names the file in errors, `actual_length` is its size on disk.
 Result<BinaryHeader> decode_header(std::span<const std::byte> bytes, BinaryKind kind,
-                                   std::uint64_t actual_length, const std::string& file);
+                                   std::uint64_t actual_length, const std::filesystem::path& file);
 
 // Gives every tensor its bytes and offset, in order; returns the payload bytes.
 Result<std::uint64_t> place_dense_tensors(std::span<DenseTensor> tensors);
@@ -78,12 +80,14 @@ struct TensorTable {
 
 // Static part of model.bin's table.
 std::vector<std::byte> encode_tensor_table(std::span<const DenseTensor> tensors, std::uint64_t payload_bytes);
-// Checks the table's checksum, then every entry against the payload and its own shape.
+// Checks the table's checksum, then every entry against the payload and its own shape. The table follows the
+// payload, which takes `payload_limit` bytes.
 Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::uint64_t payload_limit,
-                                        const std::string& file);
+                                        const std::filesystem::path& file);
 
 // Not ok, naming file, offset and tensor, when `computed` is not the tensor's checksum.
-Status check_tensor_hash(const DenseTensor& tensor, std::uint64_t computed, const std::string& file);
+Status check_tensor_hash(const DenseTensor& tensor, std::uint64_t computed,
+                         const std::filesystem::path& file);
 
 // Which records a file lists and where they lie; all have the same size.
 struct PageTableShape {
@@ -126,6 +130,6 @@ std::vector<std::byte> encode_whole_table(const ModelSpec& spec, const ExpertLay
 // of all records, chunks_per_record each.
 Result<std::vector<std::uint64_t>> decode_page_table(std::span<const std::byte> table, const ModelSpec& spec,
                                                      const ExpertLayout& layout, const PageTableShape& shape,
-                                                     const std::string& file);
+                                                     const std::filesystem::path& file);
 
 }  // namespace colibri

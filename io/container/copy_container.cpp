@@ -97,11 +97,11 @@ class FileCopy {
       hash_.reset();
       COLIBRI_RETURN_IF_ERROR(copy_to(range.end));
       if (hash_.digest() == range.hash) continue;
-      return {ErrorCode::corrupt,
-              "wrong checksum of the model that is copied: " + with_link_target(from_.path()) + ", offset " +
-                  std::to_string(range.begin) + ": " + checked.name_of_owner(range.owner) + ", expected " +
-                  std::to_string(range.hash) + ", found " + std::to_string(hash_.digest()) +
-                  "; check it with colibri verify, or convert it again"};
+      return file_error(
+          ErrorCode::corrupt, "wrong checksum of the model that is copied", from_.path(), range.begin,
+          ", offset " + std::to_string(range.begin) + ": " + checked.name_of_owner(range.owner) +
+              ", expected " + std::to_string(range.hash) + ", found " + std::to_string(hash_.digest()) +
+              "; check it with colibri verify, or convert it again");
     }
     COLIBRI_RETURN_IF_ERROR(copy_to(from_.size()));
     COLIBRI_RETURN_IF_ERROR(to_.resize(from_.size()));
@@ -177,7 +177,7 @@ Result<Source> open_source(const fs::path& folder) {
   COLIBRI_ASSIGN_OR_RETURN(source.container, Container::open(folder));
   const fs::path path = folder / kManifestFile;
   COLIBRI_ASSIGN_OR_RETURN(source.manifest_text, read_text_file(path, kMaxManifestBytes));
-  COLIBRI_ASSIGN_OR_RETURN(source.manifest, manifest_from_json(source.manifest_text, path.string()));
+  COLIBRI_ASSIGN_OR_RETURN(source.manifest, manifest_from_json(source.manifest_text, path));
   for (const ManifestFile& file : source.manifest.files) {
     const auto sum = checked_add(source.bytes, file.bytes);
     if (!sum) return Status(ErrorCode::corrupt, "sizes of files are too large: " + path.string());
@@ -230,21 +230,21 @@ Status copy_files(const Source& source, const fs::path& partial, const CopyOptio
   for (const ManifestFile& listed : source.manifest.files) {
     COLIBRI_ASSIGN_OR_RETURN(const FileHandle from,
                              FileHandle::open_for_reading(source.folder / listed.name));
-    const std::string name = with_link_target(from.path());
     if (from.size() != listed.bytes) {
-      return {ErrorCode::corrupt, "file of the model has the wrong size: " + name + ", expected " +
-                                      std::to_string(listed.bytes) + " bytes, found " +
-                                      std::to_string(from.size()) + "; convert the model again"};
+      return file_error(ErrorCode::corrupt, "file of the model has the wrong size", from.path(),
+                        Status::kNoOffset,
+                        ", expected " + std::to_string(listed.bytes) + " bytes, found " +
+                            std::to_string(from.size()) + "; convert the model again");
     }
     COLIBRI_ASSIGN_OR_RETURN(const FileHandle to, FileHandle::open_for_writing(partial / listed.name));
     FileCopy copy(from, to, moved);
     COLIBRI_RETURN_IF_ERROR(copy.copy(ranges_of(*source.container, listed.name)));
     report.kept_bytes += copy.kept_bytes();
     if (copy.sha256() == listed.sha256) continue;
-    return {ErrorCode::corrupt, "wrong SHA-256 of a file of the model that is copied: " + name +
-                                    ", expected " + to_hex(listed.sha256) + ", found " +
-                                    to_hex(copy.sha256()) +
-                                    "; check it with colibri verify, or convert it again"};
+    return file_error(ErrorCode::corrupt, "wrong SHA-256 of a file of the model that is copied", from.path(),
+                      Status::kNoOffset,
+                      ", expected " + to_hex(listed.sha256) + ", found " + to_hex(copy.sha256()) +
+                          "; check it with colibri verify, or convert it again");
   }
   return Status::ok();
 }

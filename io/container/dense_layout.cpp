@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "io/container/container_files.hpp"
+
 namespace colibri {
 namespace {
 
@@ -85,10 +87,10 @@ std::vector<DenseSlot> dense_slots(const ModelSpec& spec) {
 }
 
 Status check_dense_tensors(const ModelSpec& spec, std::span<const DenseTensor> tensors,
-                           const std::string& file) {
+                           const std::filesystem::path& file) {
   const auto wrong = [&file](const std::string& what) {
-    return Status(ErrorCode::corrupt, "the tensors do not fit model_spec.json: " + file + ": " + what +
-                                          "; convert the model again");
+    return file_error(ErrorCode::corrupt, "the tensors do not fit model_spec.json", file, Status::kNoOffset,
+                      ": " + what + "; convert the model again");
   };
   const std::vector<DenseSlot> slots = dense_slots(spec);
   for (std::size_t i = 0; i < std::max(slots.size(), tensors.size()); ++i) {

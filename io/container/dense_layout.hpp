@@ -31,6 +31,6 @@ std::vector<DenseSlot> dense_slots(const ModelSpec& spec);
 
 // Compares the tensors of a file with what `spec` demands; the sentence names the first difference.
 Status check_dense_tensors(const ModelSpec& spec, std::span<const DenseTensor> tensors,
-                           const std::string& file);
+                           const std::filesystem::path& file);
 
 }  // namespace colibri

@@ -35,38 +35,38 @@ Status check_part(const fs::path& link, const ModelSpec& spec, const ExpertLayou
                   std::span<const std::uint64_t> chunk_hashes) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(link, ignored))) {
-    return {ErrorCode::not_found, "a part of the experts is missing: " + link.string() +
-                                      ", expected a link to " + part_text(part, pages) +
-                                      "; link it to where the part lies: ln -s FILE " + link.string()};
+    return file_error(ErrorCode::not_found, "a part of the experts is missing", link, Status::kNoOffset,
+                      ", expected a link to " + part_text(part, pages) +
+                          "; link it to where the part lies: ln -s FILE " + link.string());
   }
   COLIBRI_ASSIGN_OR_RETURN(const BinaryFile file, open_binary(link, BinaryKind::expert_part, spec_digest));
-  const std::string name = with_link_target(link);
+  const auto wrong = [&link](const std::string& what, const std::string& rest) {
+    return file_error(ErrorCode::corrupt, "a part of the experts " + what, link, Status::kNoOffset, rest);
+  };
   if (file.header.part != part) {
-    return {ErrorCode::corrupt, "a part of the experts is in the place of another: " + name + ", expected " +
-                                    part_text(part, pages) + ", found part " +
-                                    std::to_string(file.header.part) +
-                                    "; point the links to the right files"};
+    return wrong("is in the place of another", ", expected " + part_text(part, pages) + ", found part " +
+                                                   std::to_string(file.header.part) +
+                                                   "; point the links to the right files");
   }
   // 1 is what a damaged table gives; decoding it says more.
   if (const std::uint32_t files = expert_file_count(file.table, spec); files > 1 && files != pages.files) {
-    return {ErrorCode::corrupt, "a part of the experts is of a model with another number of parts: " + name +
-                                    ", expected " + part_text(part, pages) + ", found one of " +
-                                    std::to_string(files) + "; point the link to the right file"};
+    return wrong("is of a model with another number of parts", ", expected " + part_text(part, pages) +
+                                                                   ", found one of " + std::to_string(files) +
+                                                                   "; point the link to the right file");
   }
   COLIBRI_ASSIGN_OR_RETURN(const PageTableShape shape, part_table_shape(spec, layout, pages.files, part));
   COLIBRI_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> hashes,
-                           decode_page_table(file.table, spec, layout, shape, name));
+                           decode_page_table(file.table, spec, layout, shape, link));
   if (file.header.table_offset != shape.table_offset) {
-    return {ErrorCode::corrupt, "a part of the experts has the wrong size: " + name +
-                                    ", expected the page table at " + std::to_string(shape.table_offset) +
-                                    ", found " + std::to_string(file.header.table_offset) +
-                                    "; convert the model again"};
+    return wrong("has the wrong size", ", expected the page table at " + std::to_string(shape.table_offset) +
+                                           ", found " + std::to_string(file.header.table_offset) +
+                                           "; convert the model again");
   }
   if (has_hashes_of(hashes, spec, pages, part, chunk_hashes)) return Status::ok();
-  return {ErrorCode::corrupt, "a part of the experts holds other weights than experts.bin says: " + name +
-                                  ", expected " + part_text(part, pages) +
-                                  " of this model, found one of another conversion; point the link to the "
-                                  "right file, or convert the model again"};
+  return wrong("holds other weights than experts.bin says",
+               ", expected " + part_text(part, pages) +
+                   " of this model, found one of another conversion; point the link to the "
+                   "right file, or convert the model again");
 }
 
 }  // namespace

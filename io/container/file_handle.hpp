@@ -48,6 +48,9 @@ class FileHandle {
  private:
   FileHandle(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   static Result<FileHandle> open(const std::filesystem::path& path, int flags, std::string_view purpose);
+  // "WHAT: PATH" and the rest, with path and offset as data.
+  Status failure(ErrorCode code, std::string_view what, const std::string& rest,
+                 std::uint64_t offset = Status::kNoOffset) const;
 
   std::filesystem::path path_;
   int descriptor_ = -1;

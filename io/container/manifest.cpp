@@ -10,8 +10,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-Status damaged(const std::string& source, const std::string& what) {
-  return {ErrorCode::corrupt, "damaged manifest: " + source + ": " + what + "; convert the model again"};
+Status damaged(const std::filesystem::path& file, const std::string& what) {
+  return file_error(ErrorCode::corrupt, "damaged manifest", file, Status::kNoOffset,
+                    ": " + what + "; convert the model again");
 }
 
 int hex_value(char digit) {
@@ -49,34 +50,34 @@ std::string manifest_to_json(const Manifest& manifest) {
   return document.dump(2) + "\n";
 }
 
-Result<Manifest> manifest_from_json(std::string_view text, const std::string& source) {
-  COLIBRI_ASSIGN_OR_RETURN(const nlohmann::json document, parse_strict_json(text, source));
+Result<Manifest> manifest_from_json(std::string_view text, const std::filesystem::path& file) {
+  auto parsed = parse_strict_json(text, file.string());
+  if (!parsed) return std::move(parsed).status().in_file(file.string());
+  const nlohmann::json& document = *parsed;
   try {
     if (const auto& version = document.at("version"); version != kContainerVersion) {
-      return Status(ErrorCode::unsupported, "unknown version of the manifest: " + source + ", expected " +
-                                                std::to_string(kContainerVersion) + ", found " +
-                                                version.dump());
+      return file_error(ErrorCode::unsupported, "unknown version of the manifest", file, Status::kNoOffset,
+                        ", expected " + std::to_string(kContainerVersion) + ", found " + version.dump());
     }
     Manifest manifest;
     for (const nlohmann::json& entry : document.at("files")) {
-      ManifestFile file;
-      file.name = entry.at("name").get<std::string>();
-      file.bytes = entry.at("bytes").get<std::uint64_t>();
+      ManifestFile one;
+      one.name = entry.at("name").get<std::string>();
+      one.bytes = entry.at("bytes").get<std::uint64_t>();
       // Only names that a container can have: the manifest must not lead to a file elsewhere.
-      if (!is_listed_file(file.name)) {
-        return damaged(source, "it lists the unknown file " + entry.at("name").dump());
+      if (!is_listed_file(one.name)) {
+        return damaged(file, "it lists the unknown file " + entry.at("name").dump());
       }
-      if (!parse_digest(entry.at("sha256"), file.sha256))
-        return damaged(source, "wrong sha256 of " + file.name);
-      manifest.files.push_back(std::move(file));
+      if (!parse_digest(entry.at("sha256"), one.sha256)) return damaged(file, "wrong sha256 of " + one.name);
+      manifest.files.push_back(std::move(one));
     }
     const nlohmann::json& tree = document.at("chunk_tree");
     manifest.expert_records = tree.at("records").get<std::uint64_t>();
     if (!parse_digest(tree.at("root"), manifest.chunk_tree_root))
-      return damaged(source, "wrong chunk_tree root");
+      return damaged(file, "wrong chunk_tree root");
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    return damaged(source, error.what());
+    return damaged(file, error.what());
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,6 @@ struct Manifest {
 };
 
 std::string manifest_to_json(const Manifest& manifest);
-Result<Manifest> manifest_from_json(std::string_view text, const std::string& source);
+Result<Manifest> manifest_from_json(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace colibri

@@ -16,8 +16,9 @@ constexpr std::uint64_t kEntryBytes = 32;
 constexpr std::uint64_t kHashBytes = 8;
 constexpr std::size_t kFileCountAt = 4;
 
-Status damaged(const std::string& file, const std::string& what) {
-  return {ErrorCode::corrupt, "damaged page table: " + file + ": " + what + "; convert the model again"};
+Status damaged(const std::filesystem::path& file, std::uint64_t offset, const std::string& what) {
+  return file_error(ErrorCode::corrupt, "damaged page table", file, offset,
+                    ": " + what + "; convert the model again");
 }
 
 // Experts of one layer that lie in `file`: those with id % files == file.
@@ -124,22 +125,25 @@ std::vector<std::byte> encode_whole_table(const ModelSpec& spec, const ExpertLay
 
 Result<std::vector<std::uint64_t>> decode_page_table(std::span<const std::byte> table, const ModelSpec& spec,
                                                      const ExpertLayout& layout, const PageTableShape& shape,
-                                                     const std::string& file) {
+                                                     const std::filesystem::path& file) {
+  const std::uint64_t begin = shape.table_offset;
   if (table.size() != shape.table_bytes) {
-    return damaged(file, "expected " + std::to_string(shape.table_bytes) + " bytes, found " +
-                             std::to_string(table.size()));
+    return damaged(
+        file, begin,
+        "expected " + std::to_string(shape.table_bytes) + " bytes, found " + std::to_string(table.size()));
   }
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   const auto stored = load_little_endian<std::uint64_t>(body.data() + body.size());
   if (const std::uint64_t computed = xxh3_64(body); computed != stored) {
-    return damaged(file,
+    return damaged(file, begin + body.size(),
                    "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
   }
   const std::vector<std::byte> expected = encode_page_table(spec, layout, shape);
   const auto difference = std::mismatch(expected.begin(), expected.end(), body.begin()).first;
   if (difference != expected.end()) {
-    return damaged(file, "it differs from what model_spec.json demands, at byte " +
-                             std::to_string(difference - expected.begin()));
+    const auto at = static_cast<std::uint64_t>(difference - expected.begin());
+    return damaged(file, begin + at,
+                   "it differs from what model_spec.json demands, at byte " + std::to_string(at));
   }
   std::vector<std::uint64_t> hashes(shape.records * shape.chunks_per_record);
   for (std::size_t i = 0; i < hashes.size(); ++i) {

@@ -1,6 +1,7 @@
 // The table of dense tensors at the end of model.bin.
 #include <cstring>
 
+#include "io/container/container_files.hpp"
 #include "io/container/container_format.hpp"
 #include "io/container/little_endian.hpp"
 
@@ -11,9 +12,11 @@ constexpr std::uint64_t kTableHeadBytes = 16;
 constexpr std::uint64_t kEntryBytes = 48;
 constexpr std::uint64_t kHashBytes = 8;
 constexpr std::uint64_t kLargestName = 256;
+constexpr std::size_t kCountAt = 8;
 
-Status damaged(const std::string& file, const std::string& what) {
-  return {ErrorCode::corrupt, "damaged tensor table: " + file + ": " + what + "; convert the model again"};
+Status damaged(const std::filesystem::path& file, std::uint64_t offset, const std::string& what) {
+  return file_error(ErrorCode::corrupt, "damaged tensor table", file, offset,
+                    ": " + what + "; convert the model again");
 }
 
 }  // namespace
@@ -71,47 +74,52 @@ std::vector<std::byte> encode_tensor_table(std::span<const DenseTensor> tensors,
 }
 
 Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::uint64_t payload_limit,
-                                        const std::string& file) {
+                                        const std::filesystem::path& file) {
+  const std::uint64_t begin = kPageBytes + payload_limit;
   if (table.size() < kTableHeadBytes + kHashBytes) {
-    return damaged(file, "it has " + std::to_string(table.size()) + " bytes, expected at least " +
-                             std::to_string(kTableHeadBytes + kHashBytes));
+    return damaged(file, begin,
+                   "it has " + std::to_string(table.size()) + " bytes, expected at least " +
+                       std::to_string(kTableHeadBytes + kHashBytes));
   }
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   const auto stored = load_little_endian<std::uint64_t>(body.data() + body.size());
   if (const std::uint64_t computed = xxh3_64(body); computed != stored) {
-    return damaged(file,
+    return damaged(file, begin + body.size(),
                    "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
   }
 
   TensorTable result;
   result.payload_bytes = load_little_endian<std::uint64_t>(table.data());
-  const auto count = load_little_endian<std::uint32_t>(table.data() + 8);
+  const auto count = load_little_endian<std::uint32_t>(table.data() + kCountAt);
   const auto names_bytes = load_little_endian<std::uint32_t>(table.data() + 12);
   if (result.payload_bytes != payload_limit) {
-    return damaged(file, "expected a payload of " + std::to_string(payload_limit) + " bytes, found " +
-                             std::to_string(result.payload_bytes));
+    return damaged(file, begin,
+                   "expected a payload of " + std::to_string(payload_limit) + " bytes, found " +
+                       std::to_string(result.payload_bytes));
   }
   // count and names_bytes are 32-bit: no product or sum here can wrap 64 bits.
   const std::uint64_t names_at = kTableHeadBytes + count * kEntryBytes;
   const std::uint64_t hashes_at = names_at + names_bytes;
   if (hashes_at + count * kHashBytes != body.size()) {
-    return damaged(file, "expected " + std::to_string(hashes_at + count * kHashBytes) + " bytes for " +
-                             std::to_string(count) + " tensors, found " + std::to_string(body.size()));
+    return damaged(file, begin + kCountAt,
+                   "expected " + std::to_string(hashes_at + count * kHashBytes) + " bytes for " +
+                       std::to_string(count) + " tensors, found " + std::to_string(body.size()));
   }
 
   std::uint64_t previous_end = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::byte* entry = table.data() + kTableHeadBytes + i * kEntryBytes;
+    const std::uint64_t entry_at = begin + kTableHeadBytes + i * kEntryBytes;
     const auto name_offset = load_little_endian<std::uint32_t>(entry);
     const auto name_length = load_little_endian<std::uint32_t>(entry + 4);
     const auto packed = load_little_endian<std::uint32_t>(entry + 8);
     const auto format = load_little_endian<std::uint32_t>(entry + 12);
     const std::string place = "tensor " + std::to_string(i);
     if (name_length > kLargestName || std::uint64_t{name_offset} + name_length > names_bytes) {
-      return damaged(file, place + " has its name outside the names");
+      return damaged(file, entry_at, place + " has its name outside the names");
     }
     if (packed > 1 || format >= kernels::kWeightFormats) {
-      return damaged(file, place + " has the unknown format " + std::to_string(format));
+      return damaged(file, entry_at, place + " has the unknown format " + std::to_string(format));
     }
     DenseTensor tensor;
     tensor.name.assign(reinterpret_cast<const char*>(table.data() + names_at + name_offset), name_length);
@@ -124,17 +132,20 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
     // Bounds of any shape that a valid spec can ask for; with them dense_tensor_bytes cannot wrap.
     if (tensor.rows == 0 || tensor.rows > kMaxVocabSize || tensor.columns == 0 ||
         tensor.columns > kMaxVocabSize || (!tensor.packed && tensor.rows != 1)) {
-      return damaged(file, tensor.name + " has the shape [" + std::to_string(tensor.rows) + ", " +
-                               std::to_string(tensor.columns) + "]");
+      return damaged(file, entry_at,
+                     tensor.name + " has the shape [" + std::to_string(tensor.rows) + ", " +
+                         std::to_string(tensor.columns) + "]");
     }
     if (tensor.bytes != dense_tensor_bytes(tensor)) {
-      return damaged(file, tensor.name + " expected " + std::to_string(dense_tensor_bytes(tensor)) +
-                               " bytes, found " + std::to_string(tensor.bytes));
+      return damaged(file, entry_at,
+                     tensor.name + " expected " + std::to_string(dense_tensor_bytes(tensor)) +
+                         " bytes, found " + std::to_string(tensor.bytes));
     }
     const auto end = checked_add(tensor.offset, tensor.bytes);
     if (tensor.offset % kTensorAlignment != 0 || tensor.offset < previous_end || !end ||
         *end > result.payload_bytes) {
-      return damaged(file, tensor.name + " lies at " + std::to_string(tensor.offset) + " outside its place");
+      return damaged(file, entry_at,
+                     tensor.name + " lies at " + std::to_string(tensor.offset) + " outside its place");
     }
     previous_end = *end;
     tensor.checksum = load_little_endian<std::uint64_t>(table.data() + hashes_at + i * kHashBytes);
@@ -143,12 +154,14 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
   return result;
 }
 
-Status check_tensor_hash(const DenseTensor& tensor, std::uint64_t computed, const std::string& file) {
+Status check_tensor_hash(const DenseTensor& tensor, std::uint64_t computed,
+                         const std::filesystem::path& file) {
   if (computed == tensor.checksum) return Status::ok();
-  return {ErrorCode::corrupt, "wrong checksum of a dense tensor: " + file + ", offset " +
-                                  std::to_string(kPageBytes + tensor.offset) + ": " + tensor.name +
-                                  ", expected " + std::to_string(tensor.checksum) + ", found " +
-                                  std::to_string(computed) + "; copy or convert the model again"};
+  const std::uint64_t offset = kPageBytes + tensor.offset;
+  return file_error(ErrorCode::corrupt, "wrong checksum of a dense tensor", file, offset,
+                    ", offset " + std::to_string(offset) + ": " + tensor.name + ", expected " +
+                        std::to_string(tensor.checksum) + ", found " + std::to_string(computed) +
+                        "; copy or convert the model again");
 }
 
 }  // namespace colibri

@@ -78,12 +78,11 @@ Result<Sha256Digest> verify_experts(const Container& container, std::uint32_t in
         COLIBRI_RETURN_IF_ERROR(reader.read_to(std::min(payload_end, begin + spec.expert_chunk_size),
                                                [&hash](auto piece) { hash.update(piece); }));
         if (hash.digest() == record.chunk_hashes[chunk]) continue;
-        return Status(ErrorCode::corrupt,
-                      "wrong checksum of an expert: " + with_link_target(file.path()) + ", offset " +
-                          std::to_string(begin) + ": layer " + std::to_string(layer) + ", expert " +
-                          std::to_string(expert) + ", chunk " + std::to_string(chunk) + ", expected " +
-                          std::to_string(record.chunk_hashes[chunk]) + ", found " +
-                          std::to_string(hash.digest()) + "; copy or convert the model again");
+        return file_error(ErrorCode::corrupt, "wrong checksum of an expert", file.path(), begin,
+                          ", offset " + std::to_string(begin) + ": layer " + std::to_string(layer) +
+                              ", expert " + std::to_string(expert) + ", chunk " + std::to_string(chunk) +
+                              ", expected " + std::to_string(record.chunk_hashes[chunk]) + ", found " +
+                              std::to_string(hash.digest()) + "; copy or convert the model again");
       }
     }
   }
@@ -99,7 +98,7 @@ Result<Sha256Digest> verify_model(const Container& container, const FileHandle& 
     hash.reset();
     COLIBRI_RETURN_IF_ERROR(reader.read_to(kPageBytes + tensor.offset + tensor.bytes,
                                            [&hash](auto piece) { hash.update(piece); }));
-    COLIBRI_RETURN_IF_ERROR(check_tensor_hash(tensor, hash.digest(), file.path().string()));
+    COLIBRI_RETURN_IF_ERROR(check_tensor_hash(tensor, hash.digest(), file.path()));
   }
   return reader.finish();
 }
@@ -131,7 +130,7 @@ Status verify_files(const std::filesystem::path& folder,
   COLIBRI_ASSIGN_OR_RETURN(const std::shared_ptr<const Container> container, Container::open(folder));
   const std::filesystem::path manifest_path = folder / kManifestFile;
   COLIBRI_ASSIGN_OR_RETURN(const std::string manifest_text, read_text_file(manifest_path, kMaxManifestBytes));
-  COLIBRI_ASSIGN_OR_RETURN(const Manifest listed, manifest_from_json(manifest_text, manifest_path.string()));
+  COLIBRI_ASSIGN_OR_RETURN(const Manifest listed, manifest_from_json(manifest_text, manifest_path));
 
   // What is there, in the manifest's order.
   std::vector<std::pair<std::string, FileHandle>> files;
@@ -157,35 +156,35 @@ Status verify_files(const std::filesystem::path& folder,
     const auto entry = std::find_if(listed.files.begin(), listed.files.end(),
                                     [&name = name](const ManifestFile& other) { return other.name == name; });
     if (entry == listed.files.end()) {
-      return {ErrorCode::corrupt, "file is not in the manifest: " + file.path().string() +
-                                      "; it was added after the conversion: remove it or convert again"};
+      return file_error(ErrorCode::corrupt, "file is not in the manifest", file.path(), Status::kNoOffset,
+                        "; it was added after the conversion: remove it or convert again");
     }
     if (entry->bytes != file.size() || entry->sha256 != *digest) {
-      return {ErrorCode::corrupt, "wrong SHA-256 of file: " + file.path().string() + ", expected " +
-                                      std::to_string(entry->bytes) + " bytes with " + to_hex(entry->sha256) +
-                                      ", found " + std::to_string(file.size()) + " bytes with " +
-                                      to_hex(*digest) + "; copy or convert the model again"};
+      return file_error(ErrorCode::corrupt, "wrong SHA-256 of file", file.path(), Status::kNoOffset,
+                        ", expected " + std::to_string(entry->bytes) + " bytes with " +
+                            to_hex(entry->sha256) + ", found " + std::to_string(file.size()) +
+                            " bytes with " + to_hex(*digest) + "; copy or convert the model again");
     }
     found.files.push_back({name, file.size(), *digest});
   }
   for (const ManifestFile& entry : listed.files) {
     const auto same = [&entry](const ManifestFile& file) { return file.name == entry.name; };
     if (std::none_of(found.files.begin(), found.files.end(), same)) {
-      return {ErrorCode::not_found, "file of the manifest is missing: " + (folder / entry.name).string() +
-                                        "; copy or convert the model again"};
+      return file_error(ErrorCode::not_found, "file of the manifest is missing", folder / entry.name,
+                        Status::kNoOffset, "; copy or convert the model again");
     }
   }
   const HashTree tree = tree_of(*container);
   found.expert_records = tree.records();
   found.chunk_tree_root = tree.root();
   if (found.chunk_tree_root != listed.chunk_tree_root) {
-    return {ErrorCode::corrupt, "wrong root of the hash tree: " + manifest_path.string() + ", expected " +
-                                    to_hex(listed.chunk_tree_root) + ", found " +
-                                    to_hex(found.chunk_tree_root)};
+    return file_error(
+        ErrorCode::corrupt, "wrong root of the hash tree", manifest_path, Status::kNoOffset,
+        ", expected " + to_hex(listed.chunk_tree_root) + ", found " + to_hex(found.chunk_tree_root));
   }
   if (manifest_to_json(found) != manifest_text) {
-    return {ErrorCode::corrupt, "damaged manifest: " + manifest_path.string() +
-                                    ": its text differs from what the files demand; convert the model again"};
+    return file_error(ErrorCode::corrupt, "damaged manifest", manifest_path, Status::kNoOffset,
+                      ": its text differs from what the files demand; convert the model again");
   }
   return Status::ok();
 }

@@ -147,7 +147,7 @@ PieceRead::Step PieceRead::fail(ErrorCode code, std::string_view what, std::uint
   std::string message(what);
   message += "; file " + files_->path(file_) + ", offset " + std::to_string(offset) +
              ", in the record at offset " + std::to_string(request_->offset) + "; " + std::string(remedy);
-  failure_ = Status(code, std::move(message));
+  failure_ = Status(code, std::move(message)).in_file(files_->path(file_), offset);
   return Step::failed;
 }
 

@@ -15,7 +15,8 @@ std::string reason(int error) { return std::generic_category().message(error); }
 Status open_failed(const std::filesystem::path& path, int error) {
   const ErrorCode code = error == ENOENT ? ErrorCode::not_found : ErrorCode::io;
   return Status(code, "cannot open file for reading: " + path.string() + ": " + reason(error) +
-                          "; check the path and its permissions");
+                          "; check the path and its permissions")
+      .in_file(path.string());
 }
 
 }  // namespace
@@ -52,7 +53,8 @@ Status ReadFiles::open_file(File& file, int direct_open_error) {
     if (!file.direct && direct_ == DirectIo::on) {
       return Status(ErrorCode::unsupported, "O_DIRECT is refused by the file system of " +
                                                 file.path.string() +
-                                                "; move the file to a local drive or allow buffered reads");
+                                                "; move the file to a local drive or allow buffered reads")
+          .in_file(file.path.string());
     }
     if (!file.direct) log_buffered(file, "at open", error);
   }

@@ -99,9 +99,12 @@ Tokenizer::~Tokenizer() = default;
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::filesystem::path& tokenizer_json) try {
   Result<std::string> text = read_file(tokenizer_json);
-  if (!text) return std::move(text).status().at(tokenizer_json.string());
+  auto named = [&tokenizer_json](Status&& status) {
+    return std::move(status).at(tokenizer_json.string()).in_file(tokenizer_json.string());
+  };
+  if (!text) return named(std::move(text).status());
   auto tokenizer = parse(*text);
-  if (!tokenizer) return std::move(tokenizer).status().at(tokenizer_json.string());
+  if (!tokenizer) return named(std::move(tokenizer).status());
   return tokenizer;
 } catch (const std::bad_alloc&) {
   return Status(ErrorCode::out_of_memory, "no memory to load the tokenizer; free some");

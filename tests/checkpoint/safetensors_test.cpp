@@ -153,6 +153,11 @@ TEST(Safetensors, RefusesDamagedFiles) {
     const std::string message = file.status().to_string();
     EXPECT_NE(message.find(bad.part), std::string::npos) << bad.name << ": " << message;
     EXPECT_NE(message.find(path.string()), std::string::npos) << bad.name << ": " << message;
+    // The place as data: the length at the front, or the header after it, or where the file ends.
+    EXPECT_EQ(file.status().file(), path.string()) << bad.name;
+    const bool too_short = message.find("too short") != std::string::npos;
+    const bool too_long = message.find("too long") != std::string::npos;
+    EXPECT_EQ(file.status().offset(), too_short ? bad.content.size() : too_long ? 0U : 8U) << bad.name;
   }
 }
 

@@ -151,6 +151,9 @@ TEST_P(HangingDrive, FailsTheRequestsThatNeedItAndNoOthers) {
     EXPECT_NE(error.find("layer "), std::string::npos) << error;
     EXPECT_NE(error.find("has not answered a read in 60 ms: " + drive + ", offset "), std::string::npos)
         << error;
+    EXPECT_EQ(result.error.file(), drive);
+    EXPECT_NE(error.find(", offset " + std::to_string(result.error.offset()) + ";"), std::string::npos)
+        << error;
   }
   // The drive answers again: nothing is left of its failure.
   EXPECT_EQ(run_job(*engine, {requests().front()}).results.at(0).tokens, answers_.front());

@@ -69,6 +69,9 @@ class ReadFaultTest : public ::testing::TestWithParam<ReadKind> {
     const std::string text = completion.status.to_string();
     for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << text;
     EXPECT_NE(text.find(file_.path().string()), std::string::npos) << text;
+    EXPECT_EQ(completion.status.file(), file_.path().string());
+    EXPECT_NE(text.find(", offset " + std::to_string(completion.status.offset()) + ","), std::string::npos)
+        << text;
     EXPECT_NE(text.find("record at offset 1048576"), std::string::npos) << text;
   }
 

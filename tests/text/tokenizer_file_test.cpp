@@ -1,6 +1,7 @@
 // Malformed and unsupported tokenizer.json files: an error that names the place, never a
 // crash. One good small file is damaged in one way at a time.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -216,6 +217,12 @@ TEST(TokenizerFile, LoadNamesTheFile) {
   const auto folder = Tokenizer::load(directory);
   ASSERT_FALSE(folder);
   EXPECT_NAMES(folder.status().to_string(), directory.string());
+  EXPECT_EQ(folder.status().file(), directory.string()) << "for programs, too";
+  EXPECT_EQ(missing.status().file(), (directory / "colibri_no_such_tokenizer.json").string());
+  const auto bad = directory / ("colibri_bad_tokenizer_" + std::to_string(::getpid()) + ".json");
+  std::ofstream(bad) << "{\"model\": 1}";
+  EXPECT_EQ(Tokenizer::load(bad).status().file(), bad.string());
+  std::filesystem::remove(bad);
 }
 
 TEST(TokenizerFile, TextMustBeUtf8) {

@@ -1,6 +1,7 @@
 // The case files (cases/README.md): a config, and every problem it has, word for word.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -79,6 +80,10 @@ std::vector<std::string> problems_of(const Case& test, StageInfos kinds) {
   check_pipeline(spec, kinds, problems);
   // As when a model is opened.
   if (test.experts > 0) check_partitions(spec, kinds, test.experts, problems);
+  // The file is told as data when a problem is in it: others are of a variable or a flag, or of no place.
+  const bool in_file = std::any_of(problems.lines.begin(), problems.lines.end(),
+                                   [](const std::string& line) { return line.starts_with("p.yaml"); });
+  EXPECT_EQ(problems.to_status().file(), in_file ? "p.yaml" : "");
   return problems.lines;
 }
 
