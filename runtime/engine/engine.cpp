@@ -435,6 +435,26 @@ Status Engine::set_parameter(std::string_view path, std::string_view value) {
   return state_->parameters->set(path, value);
 }
 
+Status Engine::embedding_rows(std::span<const std::int32_t> tokens, std::span<float> rows) const {
+  if (forked()) return HomeProcess::forked_status();
+  const ModelSpec& model = spec();
+  if (rows.size() != tokens.size() * model.hidden_size) {
+    return {ErrorCode::invalid_input,
+            "memory for embeddings of another size: " + std::to_string(rows.size()) + " values, expected " +
+                std::to_string(model.hidden_size) + " for each of " + std::to_string(tokens.size()) +
+                " tokens"};
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || static_cast<std::uint32_t>(tokens[i]) >= model.vocab_size) {
+      return {ErrorCode::invalid_input, "token is not in the vocabulary: " + std::to_string(tokens[i]) +
+                                            ", expected 0 to " + std::to_string(model.vocab_size - 1)};
+    }
+    kernels::unpack_row(state_->dense.embedding, static_cast<std::uint32_t>(tokens[i]),
+                        rows.data() + i * model.hidden_size);
+  }
+  return {};
+}
+
 const ModelSpec& Engine::spec() const noexcept { return state_->container->spec(); }
 const Container& Engine::container() const noexcept { return *state_->container; }
 const Tokenizer* Engine::tokenizer() const noexcept { return state_->tokenizer.get(); }

@@ -3,6 +3,7 @@ set(COLIBRI_PUBLIC_HEADERS
   runtime/include/colibri/block_session.hpp
   runtime/include/colibri/colibri.h
   runtime/include/colibri/engine.hpp
+  runtime/include/colibri/sanity_check.hpp
   runtime/include/colibri/session.hpp
   runtime/include/colibri/tokenizer.hpp
   stages/include/colibri/messages.hpp

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,6 +115,10 @@ class COLIBRI_API Engine {
   // without a job. Thread-safe.
   std::string describe() const;
 
+  // What enters the first layer for each token: rows [tokens, hidden]. Errors: invalid_input (a token that is
+  // not in the vocabulary, memory of another size). Thread-safe.
+  Status embedding_rows(std::span<const std::int32_t> tokens, std::span<float> rows) const;
+
   const ModelSpec& spec() const noexcept;
   const Container& container() const noexcept;
   const Tokenizer* tokenizer() const noexcept;  // null: the container has none
@@ -132,7 +137,7 @@ class COLIBRI_API Engine {
 };
 
 // Whether jobs of the pipeline work on a host's hidden states (it has a block_in) rather than on requests.
-bool takes_hidden_states(const PipelineSpec& pipeline);
+COLIBRI_API bool takes_hidden_states(const PipelineSpec& pipeline);
 
 // What `colibri plan` shows: opens the container and plans for a machine, without loading weights.
 // `problems`: as of plan_memory.
