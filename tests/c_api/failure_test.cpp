@@ -217,6 +217,9 @@ TEST(Drive, ThatGivesOtherBytesIsToldByFileAndOffset) {
   CError error;
   EXPECT_EQ(colibri_infer(model, &call.input, &call.output, &error), COLIBRI_ERROR_CORRUPT) << error.message;
   EXPECT_EQ(call.output.error_code, COLIBRI_ERROR_CORRUPT);
+  EXPECT_EQ(std::filesystem::path(error.file).filename(), "experts.bin") << error.message;
+  EXPECT_NE(error.offset, COLIBRI_NO_OFFSET);
+  EXPECT_LT(error.offset, std::filesystem::file_size(experts));
   // Another call is answered, too.
   EXPECT_EQ(colibri_infer(model, &call.input, &call.output, &error), COLIBRI_ERROR_CORRUPT) << error.message;
 }
@@ -235,6 +238,7 @@ TEST(Drive, ThatHasLostTheEndOfAFileIsToldByFile) {
   CError error;
   const colibri_code code = colibri_generate(session, &request, &result, &error);
   EXPECT_TRUE(code == COLIBRI_ERROR_IO || code == COLIBRI_ERROR_CORRUPT) << code << error.message;
+  EXPECT_EQ(std::filesystem::path(error.file).filename(), "experts.bin") << error.message;
 }
 
 // The child's exit status is the number of the first check that fails.
@@ -284,6 +288,7 @@ TEST(Fork, IsToldInTheChildAndHarmsNothingInTheParent) {
     COLIBRI_CHILD_CHECK(14, colibri_model_destroy(text, &error) == forked);
     COLIBRI_CHILD_CHECK(15, colibri_get_metrics(text, nullptr, 0, &size, &error) == forked);
     COLIBRI_CHILD_CHECK(16, colibri_prewarm(text, &size, &error) == forked);
+    COLIBRI_CHILD_CHECK(17, colibri_sanity_check(blocks, &error) == forked);
     COLIBRI_CHILD_CHECK(18, colibri_model_get_spec(text, &spec, &error) == forked);
     COLIBRI_CHILD_CHECK(19, colibri_batch_options_init(&options, sizeof options) == forked);
     ::_exit(0);

@@ -189,6 +189,16 @@ TEST(Metrics, FitTheBufferThatTheyAskFor) {
   EXPECT_EQ(text[9], '\0');
 }
 
+TEST(Sanity, OfAGoodModelIsGood) {
+  for (const char* name : {"olmoe", "qwen2_moe"}) {
+    for (const std::int32_t purpose : {COLIBRI_PURPOSE_TEXT, COLIBRI_PURPOSE_BLOCKS}) {
+      const CModel model(golden(name), purpose);
+      CError error;
+      EXPECT_EQ(colibri_sanity_check(model, &error), COLIBRI_OK) << error.message;
+    }
+  }
+}
+
 // The log is the only way in which a model speaks; signals and oneTBB's limits stay the host's.
 TEST(Host, KeepsItsSignalsItsLimitsAndItsStreams) {
   struct Lines {

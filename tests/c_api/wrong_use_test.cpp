@@ -314,6 +314,12 @@ TEST_F(WrongUse, OfHandles) {
        null_of("model")},
       {"prewarm unaligned", [&](auto* e) { return colibri_prewarm(model, misaligned(&size), e); }, kInvalid,
        unaligned("bytes", 8)},
+      {"sanity of nothing", [&](auto* e) { return colibri_sanity_check(nullptr, e); }, kInvalid,
+       null_of("model")},
+      {"sanity with sessions", [&](auto* e) { return colibri_sanity_check(model, e); }, COLIBRI_ERROR_BUSY,
+       "sessions or calls of the model exist, and the sanity check needs it alone: 1 sessions, 0 calls; "
+       "destroy and "
+       "release them first"},
       {"metrics of nothing", [&](auto* e) { return colibri_get_metrics(nullptr, nullptr, 0, &size, e); },
        kInvalid, null_of("model")},
       {"metrics without a size", [&](auto* e) { return colibri_get_metrics(model, nullptr, 0, nullptr, e); },
