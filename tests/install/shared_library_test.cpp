@@ -115,6 +115,19 @@ TEST(SharedLibrary, ExportsNothingButItsOwnInterface) {
   }
 }
 
+// colibri.h and the library agree on the functions that there are.
+TEST(SharedLibrary, HasTheFunctionsOfTheCHeader) {
+  const std::string header = read_file(COLIBRI_INCLUDE "/colibri/colibri.h");
+  const std::regex function("COLIBRI_C_API[^;(]*\\b(colibri_\\w+)\\(");
+  std::set<std::string> declared;
+  for (std::sregex_iterator found(header.begin(), header.end(), function), end; found != end; ++found) {
+    declared.insert((*found)[1]);
+  }
+  std::set<std::string> defined = exported();
+  std::erase_if(defined, [](const std::string& name) { return !name.starts_with("colibri_"); });
+  EXPECT_EQ(declared, defined);
+}
+
 TEST(SharedLibrary, IsCompleteAndNamed) {
   const std::string dynamic = printed({"readelf", "-dW"});
   const std::vector<std::string> soname = lines_with(dynamic, "(SONAME)");
