@@ -23,6 +23,8 @@
 #include <chrono>
 #include <colibri/services.hpp>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -34,9 +36,8 @@
 #include "stages/fetch_counters.hpp"
 #include "stages/fetch_params.hpp"
 #include "stages/fixed_ring.hpp"
-#include "stages/hint_gate.hpp"
-#include "stages/hint_list.hpp"
 #include "stages/prewarm_list.hpp"
+#include "stages/read_ahead.hpp"
 #include "stages/read_arrivals.hpp"
 #include "stages/read_deadlines.hpp"
 #include "stages/record_chains.hpp"
@@ -86,9 +87,7 @@ class Fetch final : public Stage {
     for (auto& waiters : waiting_) waiters.reserve(services_->plan.in_flight);
     // A step's demands of one visit may still wait while those of the next come in.
     pending_ = FixedRing<Pending>(services_->steps.size() * 2 * experts_);
-    hints_ = HintList(last_key_.size());
-    gate_ = HintGate(share_.slots);
-    named_.assign(share_.slots, 0);
+    ahead_ = ReadAhead(last_key_.size(), share_.slots);
     prewarms_.assign(share_.slots, 0);
     floor_ = DemandFloor(last_key_.size());
     deadlines_ = ReadDeadlines(share_.slots, patience());
@@ -201,7 +200,7 @@ class Fetch final : public Stage {
     const std::uint64_t key = visits_.key_of(message.step_serial, ordinal);
     if (visits_.begin(message.step_slot, key)) {
       table_->begin_visit(message.step_slot, ordinal, key);
-      gate_.visit_begins(now());
+      ahead_.gate().visit_begins(now());
     }
     const bool small =
         message.count > 0 && std::uint64_t{2} * message.visit()->step->rows < services_->plan.max_rows;
@@ -252,9 +251,9 @@ class Fetch final : public Stage {
     const SlotTable::Slot& slot = table_->slot(index);
     if (slot.state == SlotTable::State::reading && slot.leases == 0) {
       backend_->promote(index);
-      gate_.demanded(index);
+      ahead_.gate().demanded(index);
     }
-    if (slot.hinted && slot.visit == demand.key) gate_.settled(named_[index], true);
+    if (slot.hinted) ahead_.leased(index, slot.visit == demand.key);
     table_->lease(index, demand.key, ahead);
     if (slot.state == SlotTable::State::landed) {
       hand_out(demand, index, out);
@@ -285,7 +284,7 @@ class Fetch final : public Stage {
     std::vector<Pending>& waiters = waiting_[index];
     const bool was_overdue = deadlines_.completed(index);
     if (std::exchange(prewarms_[index], 0) != 0) --prewarms_under_way_;
-    gate_.ended(index, status.is_ok() && !was_overdue, now());
+    ahead_.gate().ended(index, status.is_ok() && !was_overdue, now());
     watch_->reads_in_flight(deadlines_.in_flight() > 0);
     if (was_overdue) {
       table_->failed(index);
@@ -376,15 +375,11 @@ class Fetch final : public Stage {
   // Hints for visits whose demands have all arrived are worth no more: those not read are forgotten, those in
   // the queue of the backend cancelled, those in slots stay or go by their probability.
   void drop_stale_hints() {
-    hints_.drop([this](const Hint& hint) {
-      if (!visits_.over(hint.key)) return false;
-      gate_.settled(hint.probability, demanded_already(hint));
-      return true;
-    });
+    ahead_.forget_passed(visits_);
     for (std::uint32_t index = 0; index < table_->size() && table_->hinted_slots() > 0; ++index) {
       const SlotTable::Slot& slot = table_->slot(index);
       if (!slot.hinted || !visits_.over(slot.visit)) continue;
-      gate_.settled(named_[index], false);
+      ahead_.passed(index);
       if (slot.state == SlotTable::State::landed) {
         drop_hint(index);
       } else {
@@ -395,32 +390,25 @@ class Fetch final : public Stage {
   }
 
   void drop_hint(std::uint32_t index) {
-    if (const SlotTable::Slot& slot = table_->slot(index); !slot.used && slot.visit != kPrewarm)
+    if (const SlotTable::Slot& slot = table_->slot(index); !slot.used && slot.visit != kPrewarm) {
       counters_.wasted_hint_bytes->add(record_bytes());
+      ahead_.wasted(index);
+    }
     table_->hint_passed(index);
   }
 
   void hinted(HintBatch& batch, Emitter& out) {
     if (context_->boolean("hints")) {
-      for (std::uint32_t i = 0; i < batch.target_count; ++i) take_hints(batch, batch.targets[i]);
+      for (const HintTarget& target : std::span(batch.targets, batch.target_count)) {
+        const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(target.layer);
+        const std::uint64_t key = visits_.key_of(batch.step_serial + target.steps_ahead, ordinal);
+        ahead_.take(target, ordinal, key, owned_, *table_, visits_);
+      }
     } else {
-      hints_.drop([](const Hint&) { return true; });  // those taken before, too
+      ahead_.forget_all();  // those taken before, too
     }
     if (out.room(kSpent) > 0) out.emit(kSpent, {.type = MessageType::hint, .object = &batch});
   }
-
-  void take_hints(const HintBatch& batch, const HintTarget& target) {
-    const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(target.layer);
-    const std::uint64_t key = visits_.key_of(batch.step_serial + target.steps_ahead, ordinal);
-    for (std::uint32_t i = 0; i < target.expert_count && !visits_.over(key); ++i) {
-      if (owned_[target.experts[i]] == 0) continue;  // another fetch's, to which the batch goes next
-      const Hint hint{table_->record_of(ordinal, target.experts[i]), target.probabilities[i], key};
-      if (table_->find(hint.record) == SlotTable::kNone && !demanded_already(hint)) hints_.add(hint);
-    }
-  }
-
-  // A read for a hint whose own visit has demanded the record would be the second one for this visit.
-  bool demanded_already(const Hint& hint) const { return visits_.demanded_by(hint.record, hint.key); }
 
   void issue_reads(Emitter& out) {
     while (!pending_.empty()) {
@@ -443,17 +431,11 @@ class Fetch final : public Stage {
       read(index, true);
     }
     // One slot stays free for a demand.
-    while (!hints_.empty() && table_->free_slots() >= 2) {
-      const float threshold = gate_.threshold(now());
-      const Hint* likely =
-          hints_.first([&](const Hint& hint) { return gate_.probability(hint.probability) >= threshold; });
-      if (likely == nullptr) break;
-      const Hint hint = hints_.take(likely);
-      const bool came = demanded_already(hint);
-      if (came) gate_.settled(hint.probability, true);
-      if (came || table_->find(hint.record) != SlotTable::kNone) continue;
-      const std::uint32_t index = table_->begin_read(hint.record, hint.key, true);
-      named_[index] = hint.probability;
+    while (table_->free_slots() >= 2) {
+      const std::optional<Hint> hint = ahead_.next(*table_, visits_, now());
+      if (!hint) break;
+      const std::uint32_t index = table_->begin_read(hint->record, hint->key, true);
+      ahead_.begin(index, *hint);
       counters_.hint_reads->add(1);
       read(index, false);
     }
@@ -479,7 +461,7 @@ class Fetch final : public Stage {
     request.demand = demand;
     ask_bandwidth();
     deadlines_.submitted(index);
-    gate_.submitted(index, demand, now());
+    ahead_.gate().submitted(index, demand, now());
     watch_->reads_in_flight(true);
     if (Status submitted = backend_->submit(request); !submitted) {
       arrivals_->arrived({.tag = index, .status = std::move(submitted)});
@@ -491,6 +473,7 @@ class Fetch final : public Stage {
     if (slot.visit == kPrewarm) {
       counters_.prewarmed(record_bytes());
     } else {
+      ahead_.read();
       counters_.read(record_bytes(), std::exchange(last_key_[slot.record], slot.visit) != slot.visit);
     }
   }
@@ -515,9 +498,7 @@ class Fetch final : public Stage {
   FixedRing<Pending> pending_;  // demands without a slot, oldest first
   std::uint64_t next_order_ = 0;
   RecordChains records_{kExperts};
-  HintList hints_;  // not yet read
-  HintGate gate_;
-  std::vector<float> named_;                   // [slots] probability of the hint that the slot was read for
+  ReadAhead ahead_;
   std::vector<std::vector<Pending>> waiting_;  // [slots] demands that wait for the read into the slot
   ReadDeadlines deadlines_;
   std::uint32_t copies_ = 1;           // of the files that records are read from

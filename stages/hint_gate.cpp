@@ -17,6 +17,14 @@ constexpr float kCertain = 1.0F;
 
 }  // namespace
 
+std::size_t HintGate::range_of(float named) noexcept {
+  named = std::clamp(named, 0.0F, 1.0F) * (kEqual + 1);
+  if (named < kEqual) return static_cast<std::size_t>(named);
+  std::size_t range = kEqual;
+  for (float miss = (kEqual + 1 - named) * 2; miss <= 1 && range < kRanges - 1; miss *= 2) ++range;
+  return range;
+}
+
 void HintGate::Mean::add(double sample) noexcept {
   samples = std::min(samples + 1, kWindow);
   value += (sample - value) / samples;

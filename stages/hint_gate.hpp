@@ -51,14 +51,14 @@ class HintGate {
     std::uint32_t samples = 0;
     void add(double sample) noexcept;
   };
-  // Of hints whose named probability is in one of equal ranges.
+  // Of hints whose named probability is in one range.
   struct Outcomes {
     float named = 0, came = 0;
   };
-  static constexpr std::size_t kRanges = 8;
-  static std::size_t range_of(float named) noexcept {
-    return std::min(static_cast<std::size_t>(std::max(named, 0.0F) * kRanges), kRanges - 1);
-  }
+  // Of equal width up to kEqual of them; each half as wide as the one before from there on, since sweeps ask
+  // how far from certain a hint is.
+  static constexpr std::size_t kEqual = 7, kRanges = 18;
+  static std::size_t range_of(float named) noexcept;
 
   std::vector<Flight> flights_;  // [slots]
   std::uint32_t in_flight_ = 0, demanded_ = 0;

@@ -1,7 +1,8 @@
 // HintList: records worth reading ahead, nearest visit first, then likeliest first.
 //
 // A sorted array: it holds at most a few visits' experts, and it never allocates after
-// construction. A record is in it once, with the highest probability that was named.
+// construction. A record is in it once, for the nearest visit and with the highest probability that was
+// named.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@ struct Hint {
   std::uint32_t record = 0;
   float probability = 0;
   std::uint64_t key = 0;  // of the visit; ascending in time
+  bool sweep = false;     // HintTarget::sweep
 };
 
 class HintList {
@@ -35,9 +37,11 @@ class HintList {
   }
 
   void add(Hint hint) noexcept {
-    const auto same = std::find_if(hints_.begin(), hints_.end(), [&](const Hint& h) { return h.record == hint.record; });
+    const auto same =
+        std::find_if(hints_.begin(), hints_.end(), [&](const Hint& h) { return h.record == hint.record; });
     if (same != hints_.end()) {
-      hint = {hint.record, std::max(same->probability, hint.probability), std::min(same->key, hint.key)};
+      hint.probability = std::max(same->probability, hint.probability);
+      hint.key = std::min(same->key, hint.key);
       hints_.erase(same);
     }
     hints_.insert(std::upper_bound(hints_.begin(), hints_.end(), hint, before), hint);

@@ -2,8 +2,9 @@
 //
 // The residual stream changes little from layer to layer, so the router of a later layer,
 // with that layer's own norm, already names most of what the wave will pick there. Where
-// steps touch most experts anyway, all of them are named (a sweep). What waves really pick
-// comes back with their next residual, and calibrates the probabilities. The result is only
+// steps touch most experts anyway, all that they are likely to touch are named (a sweep): the
+// guesses of all waves so far, and how often rows pick an expert. What waves really pick comes
+// back with their next residual, and calibrates the probabilities. The result is only
 // a hint: it decides what is read early, never what is computed.
 #include "stages/predict.hpp"
 
@@ -15,6 +16,7 @@
 #include "stages/dense_weights.hpp"
 #include "stages/guess_book.hpp"
 #include "stages/memory_cursor.hpp"
+#include "stages/sweep_forecast.hpp"
 #include "stages/tiling.hpp"
 #include "stages/visit_census.hpp"
 
@@ -34,9 +36,9 @@ constexpr ParamInfo kParams[] = {
      .default_value = "auto",
      .choices = "auto|none|next_router|sweep",
      .while_running = true,
-     .help =
-         "next_router: later layers' norms and routers on this layer's residual; sweep: all experts that "
-         "steps use to touch; auto: next_router, and sweep where steps touch most experts; none: no hints"},
+     .help = "next_router: later layers' norms and routers on this layer's residual; sweep: all experts that "
+             "the step is likely to touch; auto: next_router, and sweep where steps touch most experts; "
+             "none: no hints"},
     {.name = "depth",
      .type = ParamType::integer,
      .unit = "layers",
@@ -48,7 +50,7 @@ constexpr ParamInfo kParams[] = {
 constexpr MetricInfo kMetrics[] = {
     {"rows_total", "rows whose next picks were guessed"},
     {"guesses_total", "distinct experts named, summed over waves and layers"},
-    {"sweeps_total", "layers of which all experts were named"},
+    {"sweeps_total", "times that all experts were named that a step is likely to touch in a layer"},
     {"picks_named_depth1_total", "picks guessed one MoE layer ahead, and seen to come or not"},
     {"picks_right_depth1_total", "those that came"},
     {"picks_named_depth2_total", "picks guessed two MoE layers ahead, and seen to come or not"},
@@ -59,8 +61,10 @@ constexpr MetricInfo kMetrics[] = {
 
 // From this share on, naming all experts wastes less than guessing would miss.
 constexpr float kSweepTouched = 0.7F;
-// In a sweep, experts that fewer steps than this touch are left out.
-constexpr float kSweepFrequency = 0.5F;
+// In a sweep, experts that are less likely than this are left out.
+constexpr float kSweepProbability = 0.5F;
+// Rows of a step that are guessed for a layer that is swept: more tell little new.
+constexpr std::uint32_t kSweepRows = 512;
 
 enum class Method : std::uint8_t { automatic, none, next_router, sweep };
 
@@ -109,6 +113,7 @@ class Predict final : public Stage {
     book_.lay_out(memory, services_->plan, depth_);
     book_.reset(services_->plan, depth_);
     census_.reset(services_->plan);
+    forecast_.reset(services_->plan);
     swept_.assign(spec.num_moe_layers(), 0);
     order_.resize(picks_);
     rows_ = context.counter("rows_total");
@@ -157,12 +162,14 @@ class Predict final : public Stage {
       target.layer = layer;
       target.steps_ahead = steps_ahead;
       target.expert_count = 0;
+      target.sweep = sweeps(spec.moe_ordinal(layer));
       // Of the rows of the next step nothing is known.
-      if (steps_ahead > 0 || sweeps(ordinal + distance)) {
-        if (!sweep(batch.step_serial + steps_ahead, spec.moe_ordinal(layer), target)) continue;
+      if (steps_ahead > 0 || target.sweep) {
+        if (!sweep(batch, ordinal, distance, target)) continue;
       } else if (distance <= depth_) {
         route(batch, target);
-        name_picks(batch, ordinal, distance, target);
+        guess_picks(batch, ordinal, distance);
+        name_picks(target);
       } else {
         continue;
       }
@@ -177,20 +184,41 @@ class Predict final : public Stage {
            (method_ == Method::automatic && census_.touched(ordinal) >= kSweepTouched);
   }
 
-  // Names the experts that steps use to touch, once a step and layer; false when that was done.
-  bool sweep(std::uint64_t step_serial, std::uint32_t ordinal, HintTarget& target) {
-    if (swept_[ordinal] > step_serial) return false;
+  // Names the experts that the step is likely to touch: for the next layer whenever a wave tells more, for
+  // those after it once a step. False when there is nothing to add.
+  bool sweep(const HintBatch& batch, std::uint32_t from, std::uint32_t distance, HintTarget& target) {
+    const std::uint64_t step_serial = batch.step_serial + target.steps_ahead;
+    const std::uint32_t ordinal = services_->plan.spec->moe_ordinal(target.layer);
     const bool known = census_.touched(ordinal) > 0;
     if (!known && method_ != Method::sweep) return false;
+    const bool guesses = known && distance == 1 && target.steps_ahead == 0 &&
+                         forecast_.rows(batch.step_slot, step_serial, ordinal) < kSweepRows;
+    if (guesses) {
+      route(batch, target);
+      guess_picks(batch, from, distance);
+      forecast_.add(batch.step_slot, step_serial, ordinal, batch.rows, mean_precision(ordinal),
+                    {scratch_.miss, experts_});
+    } else if (swept_[ordinal] > step_serial) {
+      return false;
+    }
     swept_[ordinal] = step_serial + 1;
     for (std::uint32_t expert = 0; expert < experts_; ++expert) {
-      const float frequency = known ? census_.frequency(ordinal, expert) : 1.0F;
-      if (frequency < kSweepFrequency) continue;
-      target.probabilities[target.expert_count] = frequency;
+      const float probability = known ? forecast_.probability(batch.step_slot, step_serial, ordinal, expert,
+                                                              census_.rate(ordinal, expert), batch.step_rows)
+                                      : 1.0F;
+      if (probability < kSweepProbability) continue;
+      target.probabilities[target.expert_count] = probability;
       target.experts[target.expert_count++] = expert;
     }
     sweeps_->add(1);
     return true;
+  }
+
+  // Of guesses about this layer from the one before it.
+  float mean_precision(std::uint32_t ordinal) const {
+    float sum = 0;
+    for (std::uint32_t rank = 0; rank < picks_; ++rank) sum += book_.precision(ordinal, 1, rank);
+    return sum / static_cast<float>(picks_);
   }
 
   // The target layer's norm, router and picks for each row, as `route` will do them on that layer's residual.
@@ -226,9 +254,8 @@ class Predict final : public Stage {
     });
   }
 
-  // The chance that at least one row picks an expert, taking the rows' guesses as independent; keeps the
-  // guesses.
-  void name_picks(const HintBatch& batch, std::uint32_t ordinal, std::uint32_t distance, HintTarget& target) {
+  // The chance that no row picks an expert, taking the rows' guesses as independent; keeps the guesses.
+  void guess_picks(const HintBatch& batch, std::uint32_t ordinal, std::uint32_t distance) {
     std::uint32_t* noted = book_.note(batch, ordinal, distance);
     float* miss = scratch_.miss;
     std::fill_n(miss, experts_, 1.0F);
@@ -240,6 +267,11 @@ class Predict final : public Stage {
         miss[ranked[rank]] *= 1.0F - book_.precision(ordinal + distance, distance, rank);
       }
     }
+  }
+
+  // Names what at least one row is guessed to pick.
+  void name_picks(HintTarget& target) {
+    const float* miss = scratch_.miss;
     for (std::uint32_t expert = 0; expert < experts_; ++expert) {
       if (miss[expert] < 1.0F) target.experts[target.expert_count++] = expert;
     }
@@ -267,7 +299,8 @@ class Predict final : public Stage {
   Scratch scratch_;
   GuessBook book_;
   VisitCensus census_;
-  std::vector<std::uint64_t> swept_;  // [MoE layers] 1 + the last step whose sweep was named
+  SweepForecast forecast_;
+  std::vector<std::uint64_t> swept_;  // [MoE layers] 1 + the last step of which they were swept
   std::vector<std::uint32_t> order_;  // [k]
   Counter *rows_ = nullptr, *guesses_ = nullptr, *sweeps_ = nullptr;
   Counter* named_[kMaximumHintDepth] = {};

@@ -283,6 +283,7 @@ class Route final : public Stage {
     batch->wave = wave.index;
     batch->layer = wave.layer;
     batch->rows = wave.rows();
+    batch->step_rows = step.rows;
     batch->followed = step.followed;
     std::memcpy(batch->picks, step.picks + std::size_t{wave.row_begin} * picks_,
                 std::size_t{wave.rows()} * picks_ * sizeof(std::uint32_t));

@@ -43,15 +43,24 @@ class OverlapTime : public ::testing::Test {
   const std::filesystem::path container_ = container_of(kDemo, "config.json", "auto");
 };
 
-// Half of the experts in memory, steps of 128 rows: the longer of both, and little more.
+// Half of the experts in memory, steps of 128 rows: the longer of both, and little more. Where both take
+// equally long, the slots that are there for transit do not bridge the end of a step, whatever is foreseen.
 TEST_F(OverlapTime, ManyRowsTakeTheLongerOfReadingAndComputing) {
   const Settings settings = {{"memory.experts", "50%"}, {"steps.max_rows", "128"}, {"steps.wave_rows", "32"}};
   const std::vector<Request> requests = prompts(96);
   const double rate = balance(settings, requests);
+  Foresight foresight;
+  run_costed(container_, settings, requests, rate, 4, Foreseen::written_down, &foresight);
   for (const double factor : {0.1, 0.4, 0.7, 0.85, 1.0, 1.2, 1.5, 3.0, 10.0}) {
     const CostedRun times = run(settings, requests, rate * factor);
-    EXPECT_LE(times.over_limit(), 1.08) << factor << " of balance: " << times.seconds() << " s, reads "
-                                        << times.disk_seconds() << ", arithmetic " << times.compute_seconds();
+    EXPECT_LE(times.over_limit(), factor == 1.0 ? 1.14 : 1.08)
+        << factor << " of balance: " << times.seconds() << " s, reads " << times.disk_seconds()
+        << ", arithmetic " << times.compute_seconds();
+    if (factor < 0.85 || factor > 1.2) continue;
+    const CostedRun best =
+        run_costed(container_, settings, requests, rate * factor, 4, Foreseen::used, &foresight);
+    EXPECT_EQ(best.job.report.wasted_hint_bytes, 0U);
+    EXPECT_LE(times.seconds(), 1.03 * best.seconds()) << factor << " of balance, with everything foreseen";
   }
 }
 
@@ -89,7 +98,7 @@ TEST_F(OverlapTime, HintsNeverCostMoreThanTheyGain) {
         // Near the balance a single stream gains: it alone waits for every read that nobody foresaw. Not as
         // much where half of the experts are there and the drive has nothing to spare for wrong guesses.
         if (requests.size() == 1 && factor == 1.0) {
-          EXPECT_LE((channels == 1 && memory == std::string("50%") ? 1.10 : 1.15) * with, without) << where;
+          EXPECT_LE((channels == 1 && memory == std::string("50%") ? 1.12 : 1.15) * with, without) << where;
         }
       }
     }
@@ -99,14 +108,17 @@ TEST_F(OverlapTime, HintsNeverCostMoreThanTheyGain) {
 // Every missing record that is demanded once, and what a fixed set of the best records would not have missed.
 TEST_F(OverlapTime, SweepsReadWhatTheyMust) {
   const std::vector<Request> requests = prompts(96);
-  for (const char* memory : {"10%", "25%", "50%"}) {
-    const Settings settings = {
-        {"memory.experts", memory}, {"steps.max_rows", "1536"}, {"steps.wave_rows", "64"}};
-    for (const double rate : {2e8, 1e9, 1e10}) {
-      const RunReport report = run(settings, requests, rate).job.report;
-      EXPECT_EQ(report.steps, 4U);
-      EXPECT_EQ(report.bytes_read, report.distinct_bytes);
-      EXPECT_LE(report.read_over_floor(), 1.02) << memory << " at " << rate << " bytes a second";
+  for (const auto& [rows, steps] : {std::pair{"128", 48U}, {"256", 24U}, {"512", 12U}, {"1536", 4U}}) {
+    for (const char* memory : {"25%", "50%"}) {
+      const Settings settings = {
+          {"memory.experts", memory}, {"steps.max_rows", rows}, {"steps.wave_rows", "32"}};
+      for (const double rate : {2e8, 1e10}) {
+        const RunReport report = run(settings, requests, rate).job.report;
+        EXPECT_EQ(report.steps, steps);
+        EXPECT_EQ(report.bytes_read, report.distinct_bytes);
+        EXPECT_LE(report.read_over_floor(), 1.02)
+            << rows << " rows, " << memory << " at " << rate << " bytes a second";
+      }
     }
   }
 }

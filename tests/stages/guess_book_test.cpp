@@ -1,13 +1,16 @@
-// GuessBook and VisitCensus against plain counting over random picks.
+// GuessBook and VisitCensus against plain counting over random picks; SweepForecast against its rows, one by
+// one.
 #include "stages/guess_book.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 #include <set>
 
+#include "stages/sweep_forecast.hpp"
 #include "stages/visit_census.hpp"
 
 namespace colibri::testing {
@@ -114,20 +117,24 @@ TEST_F(GuessTest, CensusFollowsTheVisits) {
   VisitCensus census;
   census.reset(plan);
   EXPECT_EQ(census.touched(0), 0.0F);
-  std::vector<double> touched(kLayers), frequency(std::size_t{kLayers} * kExperts);
+  std::vector<double> touched(kLayers), rate(std::size_t{kLayers} * kExperts);
   for (std::uint64_t serial = 0; serial < 20; ++serial) {
     for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
       std::set<std::uint32_t> distinct;
+      std::vector<std::uint32_t> picked(kExperts);
+      std::uint32_t rows = 0;
       for (std::uint32_t wave = 0; wave < kWaves; ++wave) {
         const HintBatch now = batch(2 * serial, wave, layer);
+        for (std::size_t i = 0; i < std::size_t{now.rows} * kPicks; ++i) ++picked[now.picks[i]];
         distinct.insert(now.picks, now.picks + std::size_t{now.rows} * kPicks);
+        rows += now.rows;
         census.count(now, layer);
       }
       const double newest = serial == 0 ? 1.0 : 0.25;
       touched[layer] += (static_cast<double>(distinct.size()) / kExperts - touched[layer]) * newest;
       for (std::uint32_t e = 0; e < kExperts; ++e) {
-        double& share = frequency[layer * kExperts + e];
-        share += ((distinct.contains(e) ? 1.0 : 0.0) - share) * newest;
+        double& share = rate[layer * kExperts + e];
+        share += (static_cast<double>(picked[e]) / rows - share) * newest;
       }
     }
   }
@@ -135,9 +142,35 @@ TEST_F(GuessTest, CensusFollowsTheVisits) {
   for (std::uint32_t layer = 0; layer + 1 < kLayers; ++layer) {
     EXPECT_NEAR(census.touched(layer), touched[layer], 1e-5);
     for (std::uint32_t e = 0; e < kExperts; ++e) {
-      EXPECT_NEAR(census.frequency(layer, e), frequency[layer * kExperts + e], 1e-5);
+      EXPECT_NEAR(census.rate(layer, e), rate[layer * kExperts + e], 1e-5);
     }
   }
+}
+
+TEST_F(GuessTest, ForecastCountsGuessedRowsAndTheOthers) {
+  SweepForecast forecast;
+  forecast.reset(plan);
+  const float rate = 0.1F;
+  EXPECT_NEAR(forecast.probability(0, 4, 2, 3, rate, 1), 0.1, 1e-6) << "of one row that is all there is";
+  EXPECT_NEAR(forecast.probability(0, 4, 2, 3, rate, 100), 1 - std::pow(0.9, 50.5), 1e-6);
+
+  std::vector<float> miss(kExperts, 1.0F);
+  miss[3] = 0.25F;
+  forecast.add(0, 4, 2, 7, 0.8F, miss);
+  forecast.add(0, 4, 2, 7, 0.6F, miss);
+  EXPECT_EQ(forecast.rows(0, 4, 2), 14U);
+  // 0.8 of seven and 0.6 of seven rows have told what they pick: of 20 rows as good as 9.8.
+  const double others = std::pow(0.9, 20 - 9.8);
+  const double together = 0.5 + 0.5 / 20;
+  EXPECT_NEAR(forecast.probability(0, 4, 2, 3, rate, 20), 1 - std::pow(0.25 * 0.25 * others, together), 1e-5);
+  EXPECT_NEAR(forecast.probability(0, 4, 2, 5, rate, 20), 1 - std::pow(others, together), 1e-5);
+  EXPECT_NEAR(forecast.probability(0, 4, 2, 5, 0.0F, 20), 0, 1e-6) << "nobody picks it";
+
+  // Another layer, step or place is another story.
+  EXPECT_EQ(forecast.rows(0, 4, 3) + forecast.rows(0, 6, 2) + forecast.rows(1, 4, 2), 0U);
+  forecast.add(0, 4, 3, 7, 0.8F, miss);
+  EXPECT_EQ(forecast.rows(0, 4, 3), 7U);
+  EXPECT_EQ(forecast.rows(0, 4, 2), 0U);
 }
 
 }  // namespace

@@ -82,10 +82,21 @@ TEST(HintGate, LearnsHowFarProbabilitiesAreTrue) {
     gate.settled(0.9F, random() % 10 < 6);
     gate.settled(0.6F, random() % 10 < 1);
   }
-  EXPECT_NEAR(gate.probability(0.95F), 0.6F, 0.08F);
+  EXPECT_NEAR(gate.probability(0.92F), 0.6F, 0.08F);
   EXPECT_NEAR(gate.probability(0.55F), 0.1F, 0.08F);
   EXPECT_FLOAT_EQ(gate.probability(0.3F), 0.3F);
   EXPECT_FLOAT_EQ(gate.probability(0.0F), 0.0F);
+}
+
+// A sweep reads what is all but certain, and little else.
+TEST(HintGate, TellsApartWhatIsNearlyCertain) {
+  HintGate gate(1);
+  for (int i = 0; i < 400; ++i) {
+    gate.settled(0.98F, i % 5 != 0);
+    gate.settled(0.9999F, true);
+  }
+  EXPECT_NEAR(gate.probability(0.98F), 0.8F, 0.02F);
+  EXPECT_GT(gate.probability(0.9999F), 0.999F);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,11 +29,17 @@ struct CostedRun {
   double over_limit() const { return seconds() / std::max(disk_seconds(), compute_seconds()); }
 };
 
+// What each step demands in each layer, written down by one run and known in advance to another: it takes the
+// place of guesses, and shows what the best of them could reach.
+using Foresight = std::map<std::pair<std::uint64_t, std::uint32_t>, std::set<std::uint32_t>>;
+enum class Foreseen : std::uint8_t { no, written_down, used };
+
 // Runs a job with the built-in pipeline; rate: of its drive, bytes a second. channels: reads that the drive
 // does at a time, each at an equal share of the rate.
 CostedRun run_costed(const std::filesystem::path& container,
                      std::vector<std::pair<std::string, std::string>> settings,
-                     const std::vector<Request>& requests, double rate, std::uint32_t channels = 4);
+                     const std::vector<Request>& requests, double rate, std::uint32_t channels = 4,
+                     Foreseen foreseen = Foreseen::no, Foresight* foresight = nullptr);
 
 // The bandwidth with which reading, without hints, takes as long as computing.
 double balanced_rate(const std::filesystem::path& container,

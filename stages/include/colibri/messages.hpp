@@ -123,6 +123,8 @@ struct Step {
 struct HintTarget {
   std::uint32_t layer = 0;
   std::uint32_t steps_ahead = 0;  // 1: of the next step
+  bool sweep = false;  // the step touches most experts; this is all that is known of them, and replaces what
+                       // was said of the visit before
   std::uint32_t expert_count = 0;
   std::uint32_t* experts = nullptr;  // [num_experts] likeliest first
   float* probabilities = nullptr;    // [num_experts]
@@ -142,6 +144,7 @@ struct HintBatch {
   std::uint32_t wave = 0;   // index within the step
   std::uint32_t layer = 0;  // the layer whose residual was copied
   std::uint32_t rows = 0;
+  std::uint32_t step_rows = 0;            // Step::rows
   bool followed = false;                  // Step::followed
   float* residual = nullptr;              // [wave_rows, hidden] not filled for the last MoE layer
   std::uint32_t* picks = nullptr;         // [wave_rows, k] what the wave picked in `layer`, ascending id
