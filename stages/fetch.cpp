@@ -142,6 +142,7 @@ class Fetch final : public Stage {
 
   void stop() noexcept override {
     if (backend_ == nullptr) return;
+    counters_.prewarm_under_way->set(0);  // whoever waits for them waits no more
     ask_deadline();
     watch_.reset();
     if (!backend_->close(deadlines_.limit())) {

@@ -67,6 +67,7 @@ std::optional<Hint> ReadAhead::next(const SlotTable& table, const VisitProgress&
 
 void ReadAhead::begin(std::uint32_t slot, const Hint& hint) noexcept {
   Read& read = read_[slot];
+  doubt_ -= read.doubt;  // of a read that failed: nobody told of its end
   read = {.named = hint.probability, .sweep = hint.sweep};
   if (hint.sweep) read.doubt = 1 - gate_.probability(hint.probability);
   doubt_ += read.doubt;

@@ -95,7 +95,7 @@ Answer run_batch(colibri_model& model, const colibri_batch_options& options, col
 }  // namespace
 
 colibri_code colibri_batch_options_init(colibri_batch_options* options, uint64_t struct_size) {
-  return guarded(nullptr, [&] { return init_struct(options, struct_size, "options"); });
+  return contain(nullptr, [&] { return init_struct(options, struct_size, "options"); });
 }
 
 colibri_code colibri_batch_run(colibri_model* model, const colibri_batch_options* options,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "io/text/utf8.hpp"
 
@@ -13,6 +14,10 @@ namespace {
 
 // What the library remembers beside its handles: a child that fork made has no handle to ask.
 constinit std::atomic<pid_t> process_with_models{0};
+
+// The callback that a thread is in.
+constinit thread_local InCallback::Kind callback_kind = InCallback::Kind::none;
+constinit thread_local const void* callback_call = nullptr;
 
 }  // namespace
 
@@ -24,6 +29,21 @@ void remember_process() noexcept {
 bool in_forked_child() noexcept {
   const pid_t process = process_with_models.load(std::memory_order_relaxed);
   return process != 0 && process != ::getpid();
+}
+
+InCallback::InCallback(Kind kind, const void* call) noexcept
+    : before_(std::exchange(callback_kind, kind)), call_before_(std::exchange(callback_call, call)) {}
+InCallback::~InCallback() {
+  callback_kind = before_;
+  callback_call = call_before_;
+}
+InCallback::Kind InCallback::kind() noexcept { return callback_kind; }
+const void* InCallback::call() noexcept { return callback_call; }
+
+Status check_may_wait() {
+  if (InCallback::kind() == InCallback::Kind::none) return {};
+  return {ErrorCode::invalid_input,
+          "called from a callback, which the pipeline waits for; hand the work to another thread"};
 }
 
 bool can_be_filled(const colibri_error* error) noexcept {
@@ -101,6 +121,12 @@ Status check_struct_size(std::uint64_t size, std::uint64_t known, std::string_vi
                                           "; set it to sizeof the struct"};
   }
   return {};
+}
+
+Status check_reserved(std::uint64_t value, std::string_view name) {
+  if (value == 0) return {};
+  return {ErrorCode::unsupported, "a field that is kept for later versions is set: " + std::string(name) +
+                                      " is " + std::to_string(value) + "; expected 0"};
 }
 
 Status check_flag(std::int32_t value, std::string_view name) {

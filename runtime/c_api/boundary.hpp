@@ -65,10 +65,29 @@ inline constexpr std::string_view kForkedSentence =
     "are "
     "there; open models after the fork";
 
+// Marks this thread as one in a function of the host, as long as it lives: there it must not be made to wait.
+class InCallback {
+ public:
+  enum class Kind : std::uint8_t { none, answer, log };
+  explicit InCallback(Kind kind, const void* call = nullptr) noexcept;
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+  static Kind kind() noexcept;
+  static const void* call() noexcept;  // whose callback it is
+
+ private:
+  const Kind before_;
+  const void* const call_before_;
+};
+// invalid_input in a callback, for functions that wait for the pipeline.
+Status check_may_wait();
+
+inline constexpr std::string_view kLogSentence =
+    "called from the log function, which the library waits for; note the line and call later";
+
 template <class Work>
-colibri_code guarded(colibri_error* error, Work&& work) noexcept {
-  if (!can_be_filled(error)) return COLIBRI_ERROR_INVALID_INPUT;
-  if (in_forked_child()) return tell(COLIBRI_ERROR_FORKED, kForkedSentence, error);
+colibri_code contain(colibri_error* error, Work&& work) noexcept {
   try {
     return tell(Answer(work()), error);
   } catch (const std::bad_alloc&) {
@@ -78,6 +97,16 @@ colibri_code guarded(colibri_error* error, Work&& work) noexcept {
   } catch (...) {
     return tell(COLIBRI_ERROR_INTERNAL, "an exception that is no std::exception", error);
   }
+}
+
+template <class Work>
+colibri_code guarded(colibri_error* error, Work&& work) noexcept {
+  const bool fills = can_be_filled(error);
+  if (in_forked_child()) return tell(COLIBRI_ERROR_FORKED, kForkedSentence, fills ? error : nullptr);
+  if (!fills) return COLIBRI_ERROR_INVALID_INPUT;
+  if (InCallback::kind() == InCallback::Kind::log)
+    return tell(COLIBRI_ERROR_INVALID_INPUT, kLogSentence, error);
+  return contain(error, std::forward<Work>(work));
 }
 
 // Checks of pointers that callers pass; `name` is the argument's.
@@ -98,6 +127,8 @@ Status init_struct(Struct* value, std::uint64_t struct_size, std::string_view na
   value->struct_size = struct_size;
   return {};
 }
+// Kept for later versions: 0.
+Status check_reserved(std::uint64_t value, std::string_view name);
 // 0 or 1.
 Status check_flag(std::int32_t value, std::string_view name);
 // One of 0 to `last`; `names` for the message.

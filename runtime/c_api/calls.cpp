@@ -27,8 +27,9 @@ colibri_code colibri_call_wait(const colibri_call* call, int64_t timeout_ms, col
   return guarded(error, [&]() -> Answer {
     COLIBRI_C_RETURN_IF_ERROR(check_handle(call, "call"));
     if (timeout_ms < 0) {
-      call->state->wait();
-    } else {
+      COLIBRI_C_RETURN_IF_ERROR(call->state->wait());
+    } else if (timeout_ms > 0 && call->state->poll().code() == COLIBRI_PENDING) {
+      COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
       call->state->wait_until(Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestWaitMs)));
     }
     return call->state->poll();
@@ -47,8 +48,10 @@ colibri_code colibri_call_release(colibri_call* call, colibri_error* error) {
   return guarded(error, [&]() -> Answer {
     if (call == nullptr) return {};
     COLIBRI_C_RETURN_IF_ERROR(check_handle(call, "call"));
+    // In a callback the answer will not come while it is waited for.
+    if (call->state->poll().code() == COLIBRI_PENDING) COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
     call->state->cancel();
-    call->state->wait();
+    COLIBRI_C_RETURN_IF_ERROR(call->state->wait());
     delete call;
     return {};
   });

@@ -139,6 +139,7 @@ Result<Configuration> read_configuration(const colibri_config* config, const std
   COLIBRI_RETURN_IF_ERROR(add_allocator(config->allocator, read.options));
   if (config->log != nullptr) {
     read.options.log = [log = config->log, user = config->log_user](const std::string& line) {
+      const InCallback marked(InCallback::Kind::log);
       log(user, line.c_str());
     };
   }

@@ -89,11 +89,11 @@ const char* colibri_version(void) { return COLIBRI_VERSION_TEXT; }
 uint32_t colibri_abi_version(void) { return COLIBRI_ABI_VERSION; }
 
 colibri_code colibri_error_init(colibri_error* error, uint64_t struct_size) {
-  return guarded(nullptr, [&] { return init_struct(error, struct_size, "error"); });
+  return contain(nullptr, [&] { return init_struct(error, struct_size, "error"); });
 }
 
 colibri_code colibri_config_init(colibri_config* config, uint64_t struct_size) {
-  return guarded(nullptr, [&] { return init_struct(config, struct_size, "config"); });
+  return contain(nullptr, [&] { return init_struct(config, struct_size, "config"); });
 }
 
 colibri_code colibri_model_spec_load(const char* path, colibri_model_spec* spec, colibri_error* error) {

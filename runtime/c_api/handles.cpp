@@ -10,27 +10,51 @@ Answer running_alone() {
       "a batch file or a check runs on the model; wait for its end, or open it a second time");
 }
 
-// Two jobs cannot share an engine, so one that has ended by itself must be gone before the next.
-template <class Service, class Start>
-Answer service_of(colibri_model& model, std::shared_ptr<Service>& slot, std::shared_ptr<Service>& service,
-                  Start&& start) {
-  const std::lock_guard lock(model.mutex);
-  if (model.alone) return running_alone();
-  if (slot == nullptr) {
-    auto started = start(*model.engine);
-    if (!started) return std::move(started).status();
-    slot = std::move(started).value();
+// Ends those that nobody uses; with the lock, which is released meanwhile.
+void end_services(colibri_model& model, std::unique_lock<std::mutex>& lock) {
+  std::vector<std::shared_ptr<void>> unused;
+  for (std::shared_ptr<void>& service : model.ended) {
+    if (service.use_count() == 1) unused.push_back(std::move(service));
   }
-  service = slot;
-  return {};
+  std::erase(model.ended, nullptr);
+  lock.unlock();
+  unused.clear();
+  lock.lock();
 }
 
-template <class Service>
-void drop(colibri_model& model, std::shared_ptr<Service>& slot, const Service& service) {
-  if (service.running()) return;
-  std::shared_ptr<Service> ended;  // goes when the lock is released
-  const std::lock_guard lock(model.mutex);
-  if (slot.get() == &service) ended = std::move(slot);
+template <class Service, class Start>
+Answer service_of(colibri_model& model, std::shared_ptr<Service>& slot, std::optional<Use<Service>>& use,
+                  Start&& start) {
+  struct Started {
+    ~Started() {
+      if (!lock.owns_lock()) lock.lock();
+      model.starting = false;
+      model.changed.notify_all();
+    }
+    colibri_model& model;
+    std::unique_lock<std::mutex>& lock;
+  };
+  std::unique_lock lock(model.mutex);
+  // Before another one is under way: who waits for that may be in a callback of one that ends.
+  if (InCallback::kind() == InCallback::Kind::none) end_services(model, lock);
+  model.changed.wait(lock, [&model] { return !model.starting; });
+  if (model.alone) return running_alone();
+  if (slot != nullptr && !slot->running()) {
+    model.ended.push_back(slot);
+    slot.reset();
+  }
+  if (slot == nullptr) {
+    model.starting = true;
+    const Started at_the_end{model, lock};
+    lock.unlock();
+    auto started = start(*model.engine);
+    if (!started) return std::move(started).status();
+    lock.lock();
+    slot = std::move(started).value();
+  }
+  use.emplace(model, slot);
+  ++model.uses;
+  return {};
 }
 
 }  // namespace
@@ -45,44 +69,36 @@ Answer check_purpose(const colibri_model& model, std::int32_t purpose) {
                       "COLIBRI_PURPOSE_BLOCKS");
 }
 
-CallCount::CallCount(colibri_model& model, colibri_session* session) : model_(model), session_(session) {
-  const std::lock_guard lock(model.mutex);
-  ++model.calls;
-  if (session != nullptr) ++session->calls;
-}
-
-CallCount::~CallCount() {
-  const std::lock_guard lock(model_.mutex);
-  --model_.calls;
-  if (session_ != nullptr) --session_->calls;
-}
-
 void CallState::take(Status status, RequestResult result) {
   const std::lock_guard lock(mutex_);
   status_ = std::move(status);
   result_ = std::move(result);
   taken_ = true;
-  teller_ = std::this_thread::get_id();
 }
 
 void CallState::finish() {
   Submitted forgotten;  // goes when the lock is released
   const std::lock_guard lock(mutex_);
   forgotten = std::exchange(submitted_, {});
-  teller_ = {};
   done_ = true;
   finished_.notify_all();
 }
 
 void CallState::set_submitted(Submitted submitted) {
-  const std::lock_guard lock(mutex_);
-  if (!taken_) submitted_ = std::move(submitted);
+  {
+    const std::lock_guard lock(mutex_);
+    if (taken_) return;
+    submitted_ = std::move(submitted);
+    if (!cancelled_) return;
+  }
+  cancel();
 }
 
 void CallState::cancel() {
   Submitted submitted;
   {
     const std::lock_guard lock(mutex_);
+    cancelled_ = true;
     submitted = submitted_;
   }
   if (auto* request = std::get_if<SubmittedRequest>(&submitted)) request->cancel();
@@ -94,9 +110,11 @@ Answer CallState::poll() const {
   return shows() ? Answer(status_) : Answer::pending();
 }
 
-void CallState::wait() const {
+Answer CallState::wait() const {
   std::unique_lock lock(mutex_);
+  if (!shows()) COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
   finished_.wait(lock, [this] { return shows(); });
+  return {};
 }
 
 bool CallState::wait_until(std::chrono::steady_clock::time_point time) const {
@@ -104,33 +122,31 @@ bool CallState::wait_until(std::chrono::steady_clock::time_point time) const {
   return finished_.wait_until(lock, time, [this] { return shows(); });
 }
 
-Answer text_service(colibri_model& model, std::shared_ptr<Session>& service) {
+Answer text_service(colibri_model& model, std::optional<Use<Session>>& use) {
   COLIBRI_C_RETURN_IF_ERROR(check_purpose(model, COLIBRI_PURPOSE_TEXT));
-  return service_of(model, model.text, service, [](Engine& engine) { return Session::start(engine); });
+  return service_of(model, model.text, use, [](Engine& engine) { return Session::start(engine); });
 }
 
-Answer block_service(colibri_model& model, std::shared_ptr<BlockSession>& service) {
+Answer block_service(colibri_model& model, std::optional<Use<BlockSession>>& use) {
   COLIBRI_C_RETURN_IF_ERROR(check_purpose(model, COLIBRI_PURPOSE_BLOCKS));
-  return service_of(model, model.blocks, service, [](Engine& engine) { return BlockSession::start(engine); });
+  return service_of(model, model.blocks, use, [](Engine& engine) { return BlockSession::start(engine); });
 }
-
-void drop_ended(colibri_model& model, const Session& service) { drop(model, model.text, service); }
-void drop_ended(colibri_model& model, const BlockSession& service) { drop(model, model.blocks, service); }
 
 Answer Alone::begin(colibri_model& model, std::string_view what, std::unique_ptr<Alone>& alone) {
-  std::shared_ptr<Session> text;  // the services go when the lock is released: their end takes time
-  std::shared_ptr<BlockSession> blocks;
-  const std::lock_guard lock(model.mutex);
+  COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
+  std::unique_lock lock(model.mutex);
+  model.changed.wait(lock, [&model] { return !model.starting; });
   if (model.alone) return running_alone();
-  if (model.sessions > 0 || model.calls > 0) {
+  if (model.sessions > 0 || model.uses > 0) {
     return Answer::busy("sessions or calls of the model exist, and " + std::string(what) +
                         " needs it alone: " + std::to_string(model.sessions) + " sessions, " +
-                        std::to_string(model.calls) + " calls; destroy and release them first");
+                        std::to_string(model.uses) + " calls; destroy and release them first");
   }
   alone.reset(new Alone(model));
   model.alone = true;
-  text = std::move(model.text);
-  blocks = std::move(model.blocks);
+  if (model.text != nullptr) model.ended.push_back(std::exchange(model.text, nullptr));
+  if (model.blocks != nullptr) model.ended.push_back(std::exchange(model.blocks, nullptr));
+  end_services(model, lock);
   return {};
 }
 

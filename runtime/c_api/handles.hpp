@@ -5,6 +5,7 @@
 // block calls, started by the first of them, or a file of requests, or the sanity check.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <colibri/block_session.hpp>
 #include <colibri/session.hpp>
@@ -12,9 +13,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "runtime/c_api/boundary.hpp"
 
@@ -25,7 +27,7 @@ struct HandleHead {
   ~HandleHead() { type = 0; }
   HandleHead(const HandleHead&) = delete;
   HandleHead& operator=(const HandleHead&) = delete;
-  std::uint64_t type;
+  volatile std::uint64_t type;  // volatile: what the destructor writes must be seen by who comes too late
 };
 inline constexpr std::uint64_t kModelType = 0x636f6c696d6f6431;
 inline constexpr std::uint64_t kSessionType = 0x636f6c6973657331;
@@ -52,17 +54,22 @@ class CallState {
   // Takes the answer, calls the host, and wakes those who wait.
   template <class Tell>
   void answer(Status status, RequestResult result, Tell&& tell_host) {
+    struct Finish {
+      ~Finish() { state.finish(); }
+      CallState& state;
+    };
     take(std::move(status), std::move(result));
+    const Finish at_the_end{*this};  // also when the host's function throws, which ends the job
+    const InCallback marked(InCallback::Kind::answer, this);
     tell_host();
-    finish();
   }
   // What can be cancelled; nothing when the answer is there already.
   void set_submitted(Submitted submitted);
   void cancel();
 
   Answer poll() const;
-  // Returns at once in the host's callback.
-  void wait() const;
+  // In a callback only for an answer that shows there: invalid_input else.
+  Answer wait() const;
   // False when there is no answer by then.
   bool wait_until(std::chrono::steady_clock::time_point time) const;
   // Of a request that poll tells to be answered.
@@ -71,13 +78,13 @@ class CallState {
  private:
   void take(Status status, RequestResult result);
   void finish();
-  bool shows() const { return done_ || teller_ == std::this_thread::get_id(); }  // with the mutex
+  bool shows() const { return done_ || (taken_ && InCallback::call() == this); }  // with the mutex
 
   mutable std::mutex mutex_;
   mutable std::condition_variable finished_;
   bool taken_ = false;
   bool done_ = false;
-  std::thread::id teller_;  // thread of the host's callback, while it runs
+  bool cancelled_ = false;  // before there was something to cancel
   Submitted submitted_;     // forgotten with the answer: it holds the callback, which holds this
   Status status_;
   RequestResult result_;
@@ -91,45 +98,66 @@ struct colibri_model {
   std::int32_t purpose = COLIBRI_PURPOSE_TEXT;
   std::unique_ptr<colibri::Engine> engine;
 
-  std::mutex mutex;                               // of what follows
-  std::uint32_t sessions = 0, calls = 0;          // handles that exist
+  std::mutex mutex;  // of what follows; not held while a service starts or ends, which calls the host's log
+  std::condition_variable changed;
+  std::uint32_t sessions = 0;                     // handles that exist
+  std::uint32_t uses = 0;                         // of a service: calls, and functions that run
   bool alone = false;                             // a job runs that shares the engine with no service
+  bool starting = false;                          // a service
   std::shared_ptr<colibri::Session> text;         // the service of COLIBRI_PURPOSE_TEXT; null: not started
   std::shared_ptr<colibri::BlockSession> blocks;  // that of COLIBRI_PURPOSE_BLOCKS
+  // Services whose job has ended by itself. They end when nobody uses them, and never on a thread of theirs.
+  std::vector<std::shared_ptr<void>> ended;
 };
 
 struct colibri_session {
   static constexpr std::uint64_t kType = colibri::c_api::kSessionType;
   colibri::c_api::HandleHead head{kType};
   colibri_model* model = nullptr;
-  std::uint32_t calls = 0;  // handles that exist; of the model's mutex
+  std::atomic<std::uint32_t> calls{0};  // handles that exist
 };
 
 namespace colibri::c_api {
 
-// Counts a call for its model and session as long as it lives.
-class CallCount {
+// A model's service in use, as long as this lives.
+template <class Service>
+class Use {
  public:
-  explicit CallCount(colibri_model& model, colibri_session* session = nullptr);
-  ~CallCount();
-  CallCount(const CallCount&) = delete;
-  CallCount& operator=(const CallCount&) = delete;
+  Use(colibri_model& model, std::shared_ptr<Service> service) noexcept
+      : model_(&model), service_(std::move(service)) {}
+  Use(Use&& other) noexcept
+      : model_(std::exchange(other.model_, nullptr)), service_(std::move(other.service_)) {}
+  Use& operator=(Use&&) = delete;
+  ~Use() {
+    if (model_ == nullptr) return;
+    const std::lock_guard lock(model_->mutex);
+    service_.reset();  // the model has it, too
+    --model_->uses;
+  }
+  Service& operator*() const noexcept { return *service_; }
+  Service* operator->() const noexcept { return service_.get(); }
 
  private:
-  colibri_model& model_;
-  colibri_session* session_;
+  colibri_model* model_;
+  std::shared_ptr<Service> service_;
 };
 
 }  // namespace colibri::c_api
 
 struct colibri_call {
   static constexpr std::uint64_t kType = colibri::c_api::kCallType;
+  explicit colibri_call(colibri::c_api::Use<colibri::BlockSession> use) : service(std::move(use)) {}
+  colibri_call(colibri::c_api::Use<colibri::Session> use, colibri_session& of)
+      : session(&of), service(std::move(use)) {
+    ++of.calls;
+  }
+  ~colibri_call() {
+    if (session != nullptr) --session->calls;
+  }
   colibri::c_api::HandleHead head{kType};
-  explicit colibri_call(colibri_model& model, colibri_session* session = nullptr)
-      : of_request(session != nullptr), count(model, session) {}
-  const bool of_request;  // else of a block
-  colibri::c_api::CallCount count;
+  colibri_session* const session = nullptr;  // of a request; null: of a block
   std::shared_ptr<colibri::c_api::CallState> state = std::make_shared<colibri::c_api::CallState>();
+  std::variant<colibri::c_api::Use<colibri::Session>, colibri::c_api::Use<colibri::BlockSession>> service;
 };
 
 namespace colibri::c_api {
@@ -139,11 +167,22 @@ Answer check_purpose(const colibri_model& model, std::int32_t purpose);
 
 // The service of the model's purpose, started when it does not run. Answers: those of check_purpose, busy (a
 // job runs alone), the errors of a job's start.
-Answer text_service(colibri_model& model, std::shared_ptr<Session>& service);
-Answer block_service(colibri_model& model, std::shared_ptr<BlockSession>& service);
-// Forgets the service when its job has ended by itself: the next call starts another.
-void drop_ended(colibri_model& model, const Session& service);
-void drop_ended(colibri_model& model, const BlockSession& service);
+Answer text_service(colibri_model& model, std::optional<Use<Session>>& use);
+Answer block_service(colibri_model& model, std::optional<Use<BlockSession>>& use);
+
+// A call that was told to the host and is not submitted yet: it goes again unless that succeeds.
+class Unsubmitted {
+ public:
+  explicit Unsubmitted(colibri_call*& call) : call_(call) {}
+  ~Unsubmitted() {
+    if (!submitted_) delete std::exchange(call_, nullptr);
+  }
+  void submitted() noexcept { submitted_ = true; }
+
+ private:
+  colibri_call*& call_;
+  bool submitted_ = false;
+};
 
 // Holds the engine for a job of its own; the service ends first.
 class Alone {

@@ -19,9 +19,11 @@ Answer read_call(const colibri_model& model, const colibri_infer_input* input,
                                                 std::to_string(input->hidden_size) + ", the model's is " +
                                                 std::to_string(spec.hidden_size));
   }
+  COLIBRI_C_RETURN_IF_ERROR(check_reserved(input->reserved, "input.reserved"));
   call.layer = input->layer;
   call.rows = input->seq_len;
   call.input = input->hidden_states;
+  COLIBRI_C_RETURN_IF_ERROR(check_block_shape(call, spec));
   if (output == nullptr) return {};
   call.output = output->hidden_states;
   call.experts = output->expert_ids;
@@ -49,27 +51,30 @@ Answer end_output(colibri_infer_output& output, Answer answer) {
 }
 
 Answer infer(colibri_model& model, const colibri_infer_input* input, colibri_infer_output& output) {
-  std::shared_ptr<BlockSession> service;
-  COLIBRI_C_RETURN_IF_ERROR(block_service(model, service));
+  COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
+  COLIBRI_C_RETURN_IF_ERROR(check_purpose(model, COLIBRI_PURPOSE_BLOCKS));
   BlockCall call;
   COLIBRI_C_RETURN_IF_ERROR(read_call(model, input, &output, call));
-  const CallCount count(model);
-  const BlockAnswer answer = service->run(call);
+  std::optional<Use<BlockSession>> use;
+  COLIBRI_C_RETURN_IF_ERROR(block_service(model, use));
+  const BlockAnswer answer = (*use)->run(call);
   output.latency_ms = 1e3 * answer.latency_seconds;
-  if (!answer.status) drop_ended(model, *service);
   return answer.status;
 }
 
 // `call` is told before anything can be answered, so that the host's callback may release it.
 Answer infer_async(colibri_model& model, const colibri_infer_input* input, colibri_infer_output& output,
                    colibri_infer_done done, void* user, colibri_call*& call) {
-  std::shared_ptr<BlockSession> service;
-  COLIBRI_C_RETURN_IF_ERROR(block_service(model, service));
+  COLIBRI_C_RETURN_IF_ERROR(check_purpose(model, COLIBRI_PURPOSE_BLOCKS));
   BlockCall block;
   COLIBRI_C_RETURN_IF_ERROR(read_call(model, input, &output, block));
-  call = new colibri_call(model);
+  std::optional<Use<BlockSession>> use;
+  COLIBRI_C_RETURN_IF_ERROR(block_service(model, use));
+  BlockSession& service = **use;
+  Unsubmitted guard(call);
+  call = new colibri_call(std::move(*use));
   const std::shared_ptr<CallState> state = call->state;
-  auto answered = [state, &output, done, user](const BlockAnswer& answer) {
+  auto submitted = service.submit(block, [state, &output, done, user](const BlockAnswer& answer) {
     output.latency_ms = 1e3 * answer.latency_seconds;
     const Answer told(answer.status);
     output.error_code = told.code();
@@ -80,13 +85,9 @@ Answer infer_async(colibri_model& model, const colibri_infer_input* input, colib
       tell(told, &error);
       done(user, &output, told.is_ok() ? nullptr : &error);
     });
-  };
-  auto submitted = service->submit(block, std::move(answered));
-  if (!submitted) {
-    delete std::exchange(call, nullptr);
-    drop_ended(model, *service);
-    return std::move(submitted).status();
-  }
+  });
+  if (!submitted) return std::move(submitted).status();
+  guard.submitted();
   state->set_submitted(std::move(submitted).value());
   return {};
 }

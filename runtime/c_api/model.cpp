@@ -28,9 +28,9 @@ Result<std::unique_ptr<colibri_model>> open_model(const char* path, const colibr
 Answer close_model(colibri_model& model) {
   const std::lock_guard lock(model.mutex);
   if (model.alone) return Answer::busy("a batch file or a check runs on the model; wait for its end");
-  if (model.sessions == 0 && model.calls == 0) return {};
+  if (model.sessions == 0 && model.uses == 0) return {};
   return Answer::busy("sessions or calls of the model exist: " + std::to_string(model.sessions) +
-                      " sessions, " + std::to_string(model.calls) + " calls; destroy and release them first");
+                      " sessions, " + std::to_string(model.uses) + " calls; destroy and release them first");
 }
 
 // Sum of a metric over the stages of fetch.
@@ -46,12 +46,14 @@ std::uint64_t fetch_metric(const RunReport& report, std::string_view metric) {
 template <class Service>
 Answer prewarmed(Service& service, std::uint64_t* bytes) {
   RunReport report = service.stats();
-  while (fetch_metric(report, "prewarm_under_way") > 0) {
+  while (service.running() && fetch_metric(report, "prewarm_under_way") > 0) {
     std::this_thread::sleep_for(kLookAgain);
     report = service.stats();
   }
   if (bytes != nullptr) *bytes = fetch_metric(report, "prewarm_bytes_total");
-  return {};
+  if (service.running()) return {};
+  const auto ended = service.close();
+  return ended ? Answer() : Answer(ended.status());
 }
 
 }  // namespace
@@ -73,6 +75,7 @@ colibri_code colibri_model_destroy(colibri_model* model, colibri_error* error) {
   return guarded(error, [&]() -> Answer {
     if (model == nullptr) return {};
     COLIBRI_C_RETURN_IF_ERROR(check_handle(model, "model"));
+    COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
     COLIBRI_C_RETURN_IF_ERROR(close_model(*model));
     delete model;
     return {};
@@ -93,14 +96,15 @@ colibri_code colibri_prewarm(colibri_model* model, uint64_t* bytes, colibri_erro
   return guarded(error, [&]() -> Answer {
     COLIBRI_C_RETURN_IF_ERROR(check_handle(model, "model"));
     if (bytes != nullptr) COLIBRI_C_RETURN_IF_ERROR(check_pointer(bytes, alignof(uint64_t), "bytes"));
+    COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
     if (model->purpose == COLIBRI_PURPOSE_TEXT) {
-      std::shared_ptr<Session> service;
-      COLIBRI_C_RETURN_IF_ERROR(text_service(*model, service));
-      return prewarmed(*service, bytes);
+      std::optional<Use<Session>> use;
+      COLIBRI_C_RETURN_IF_ERROR(text_service(*model, use));
+      return prewarmed(**use, bytes);
     }
-    std::shared_ptr<BlockSession> service;
-    COLIBRI_C_RETURN_IF_ERROR(block_service(*model, service));
-    return prewarmed(*service, bytes);
+    std::optional<Use<BlockSession>> use;
+    COLIBRI_C_RETURN_IF_ERROR(block_service(*model, use));
+    return prewarmed(**use, bytes);
   });
 }
 

@@ -98,7 +98,7 @@ Status read_numbers(const colibri_request& from, Request& request) {
   request.pooling = from.pooling == COLIBRI_POOLING_LAST ? Pooling::last : Pooling::mean;
   COLIBRI_RETURN_IF_ERROR(check_flag(from.normalize, "request.normalize"));
   request.normalize = from.normalize != 0;
-  return {};
+  return check_reserved(static_cast<std::uint64_t>(from.reserved), "request.reserved");
 }
 
 }  // namespace

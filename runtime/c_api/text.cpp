@@ -16,14 +16,15 @@ struct Listener {
   void* user = nullptr;
 };
 
-RequestCallbacks callbacks_of(const Listener& listener, std::shared_ptr<CallState> state) {
+RequestCallbacks callbacks_of(const Listener& listener, const std::shared_ptr<CallState>& state) {
   RequestCallbacks callbacks;
   if (listener.piece != nullptr) {
-    callbacks.piece = [listener](std::string_view text) {
+    callbacks.piece = [listener, state](std::string_view text) {
+      const InCallback marked(InCallback::Kind::answer, state.get());
       listener.piece(listener.user, text.data(), text.size());
     };
   }
-  callbacks.done = [listener, state = std::move(state)](const RequestResult& result) {
+  callbacks.done = [listener, state](const RequestResult& result) {
     const colibri_code code = Answer(result.error).code();
     state->answer(result.error, result, [&] {
       if (listener.done != nullptr) listener.done(listener.user, code);
@@ -40,16 +41,19 @@ Answer submit(colibri_session& session, const colibri_request* from, std::int32_
   auto request = read_request(*model.engine, *from, task);
   if (!request) return std::move(request).status();
   request->stream = listener.piece != nullptr;
-  std::shared_ptr<Session> service;
-  COLIBRI_C_RETURN_IF_ERROR(text_service(model, service));
-  call = new colibri_call(model, &session);
+  std::optional<Use<Session>> use;
+  COLIBRI_C_RETURN_IF_ERROR(text_service(model, use));
+  Session& service = **use;
+  Unsubmitted guard(call);
+  call = new colibri_call(std::move(*use), session);
   const std::shared_ptr<CallState> state = call->state;
-  auto submitted = service->submit(std::move(request).value(), callbacks_of(listener, state));
-  if (!submitted) {
-    delete std::exchange(call, nullptr);
-    drop_ended(model, *service);
-    return std::move(submitted).status();
+  auto submitted = service.submit(std::move(request).value(), callbacks_of(listener, state));
+  if (!submitted && submitted.status().code() == ErrorCode::capacity) {
+    return Answer::busy(
+        "too many requests of the model are open; release calls that are answered, and wait for others");
   }
+  if (!submitted) return std::move(submitted).status();
+  guard.submitted();
   state->set_submitted(std::move(submitted).value());
   return {};
 }
@@ -67,10 +71,11 @@ colibri_code run(colibri_session* session, const colibri_request* request, std::
   return guarded(error, [&]() -> Answer {
     COLIBRI_C_RETURN_IF_ERROR(check_handle(session, "session"));
     COLIBRI_C_RETURN_IF_ERROR(check_result(result));
+    COLIBRI_C_RETURN_IF_ERROR(check_may_wait());
     colibri_call* submitted = nullptr;
     COLIBRI_C_RETURN_IF_ERROR(submit(*session, request, task, {}, submitted));
     const std::unique_ptr<colibri_call> call(submitted);
-    call->state->wait();
+    COLIBRI_C_RETURN_IF_ERROR(call->state->wait());
     return result_of(*call->state, *result);
   });
 }
@@ -78,7 +83,7 @@ colibri_code run(colibri_session* session, const colibri_request* request, std::
 }  // namespace
 
 colibri_code colibri_request_init(colibri_request* request, uint64_t struct_size) {
-  return guarded(nullptr, [&]() -> Status {
+  return contain(nullptr, [&]() -> Status {
     COLIBRI_RETURN_IF_ERROR(init_struct(request, struct_size, "request"));
     request->top_p = 1;
     return {};
@@ -86,7 +91,7 @@ colibri_code colibri_request_init(colibri_request* request, uint64_t struct_size
 }
 
 colibri_code colibri_result_init(colibri_result* result, uint64_t struct_size) {
-  return guarded(nullptr, [&] { return init_struct(result, struct_size, "result"); });
+  return contain(nullptr, [&] { return init_struct(result, struct_size, "result"); });
 }
 
 colibri_code colibri_session_create(colibri_model* model, colibri_session** session, colibri_error* error) {
@@ -97,9 +102,8 @@ colibri_code colibri_session_create(colibri_model* model, colibri_session** sess
     auto made = std::make_unique<colibri_session>();
     made->model = model;
     // What the start of the job has to say is said here.
-    std::shared_ptr<Session> service;
-    COLIBRI_C_RETURN_IF_ERROR(text_service(*model, service));
-    drop_ended(*model, *service);
+    std::optional<Use<Session>> use;
+    COLIBRI_C_RETURN_IF_ERROR(text_service(*model, use));
     const std::lock_guard lock(model->mutex);
     ++model->sessions;
     *session = made.release();
@@ -111,12 +115,11 @@ colibri_code colibri_session_destroy(colibri_session* session, colibri_error* er
   return guarded(error, [&]() -> Answer {
     if (session == nullptr) return {};
     COLIBRI_C_RETURN_IF_ERROR(check_handle(session, "session"));
+    if (const std::uint32_t calls = session->calls; calls > 0) {
+      return Answer::busy("calls of the session exist: " + std::to_string(calls) + "; release them first");
+    }
     {
       const std::lock_guard lock(session->model->mutex);
-      if (session->calls > 0) {
-        return Answer::busy("calls of the session exist: " + std::to_string(session->calls) +
-                            "; release them first");
-      }
       --session->model->sessions;
     }
     delete session;
@@ -140,7 +143,7 @@ colibri_code colibri_call_result(const colibri_call* call, colibri_result* resul
   return guarded(error, [&]() -> Answer {
     COLIBRI_C_RETURN_IF_ERROR(check_handle(call, "call"));
     COLIBRI_C_RETURN_IF_ERROR(check_result(result));
-    if (!call->of_request) {
+    if (call->session == nullptr) {
       return Status(ErrorCode::invalid_input,
                     "the call is one of colibri_infer_async, whose results are in its output; give a call of "
                     "colibri_session_submit");

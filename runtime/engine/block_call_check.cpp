@@ -44,22 +44,6 @@ Status missing(const Array& array) {
 
 bool overlap(const Array& a, const Array& b) { return a.begin < b.end && b.begin < a.end; }
 
-Status check_shape(const BlockCall& call, const ModelSpec& spec) {
-  if (call.layer >= spec.num_layers() || !spec.layers[call.layer].moe) {
-    std::string layers;
-    for (std::uint32_t layer = spec.next_moe_layer(0); layer < spec.num_layers();
-         layer = spec.next_moe_layer(layer + 1))
-      layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
-    return refused("the call is for a layer without experts: layer " + std::to_string(call.layer) +
-                   "; the model has experts in layers " + layers);
-  }
-  if (call.rows == 0 || call.rows > spec.max_seq_len) {
-    return refused("the call has a number of rows that the model does not take: " +
-                   std::to_string(call.rows) + "; give 1 to " + std::to_string(spec.max_seq_len));
-  }
-  return {};
-}
-
 // [rows, hidden] values of the input
 Status check_finite(const BlockCall& call, std::size_t hidden) {
   for (std::size_t row = 0; row < call.rows; ++row) {
@@ -80,8 +64,24 @@ Status check_finite(const BlockCall& call, std::size_t hidden) {
 
 }  // namespace
 
+Status check_block_shape(const BlockCall& call, const ModelSpec& spec) {
+  if (call.layer >= spec.num_layers() || !spec.layers[call.layer].moe) {
+    std::string layers;
+    for (std::uint32_t layer = spec.next_moe_layer(0); layer < spec.num_layers();
+         layer = spec.next_moe_layer(layer + 1))
+      layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
+    return refused("the call is for a layer without experts: layer " + std::to_string(call.layer) +
+                   "; the model has experts in layers " + layers);
+  }
+  if (call.rows == 0 || call.rows > spec.max_seq_len) {
+    return refused("the call has a number of rows that the model does not take: " +
+                   std::to_string(call.rows) + "; give 1 to " + std::to_string(spec.max_seq_len));
+  }
+  return {};
+}
+
 Status check_block_input(const BlockCall& call, const ModelSpec& spec) {
-  COLIBRI_RETURN_IF_ERROR(check_shape(call, spec));
+  COLIBRI_RETURN_IF_ERROR(check_block_shape(call, spec));
   Array input = {"input", call.input, std::uint64_t{call.rows} * spec.hidden_size};
   if (input.data == nullptr) return missing(input);
   COLIBRI_RETURN_IF_ERROR(place(input));
@@ -89,7 +89,7 @@ Status check_block_input(const BlockCall& call, const ModelSpec& spec) {
 }
 
 Status check_block_call(const BlockCall& call, const ModelSpec& spec) {
-  COLIBRI_RETURN_IF_ERROR(check_shape(call, spec));
+  COLIBRI_RETURN_IF_ERROR(check_block_shape(call, spec));
   const std::uint64_t rows = call.rows;
   Array arrays[] = {{"input", call.input, rows * spec.hidden_size},
                     {"output", call.output, rows * spec.hidden_size},

@@ -9,6 +9,8 @@ namespace colibri {
 
 // BlockSession::check for a model. Reads the input to its end.
 Status check_block_call(const BlockCall& call, const ModelSpec& spec);
+// The part that looks at no memory: layer and rows.
+Status check_block_shape(const BlockCall& call, const ModelSpec& spec);
 // The part that is about the input.
 Status check_block_input(const BlockCall& call, const ModelSpec& spec);
 

@@ -52,6 +52,11 @@ Result<std::unique_ptr<Session>> Session::start(Engine& engine, SessionOptions o
   if (options.max_open_requests == 0) {
     return Status(ErrorCode::invalid_input, "max_open_requests is 0, expected at least 1");
   }
+  if (takes_hidden_states(engine.pipeline())) {
+    return Status(ErrorCode::invalid_input,
+                  "the pipeline of the engine takes hidden states, not requests; open the model with "
+                  "default_pipeline_yaml(), or start a BlockSession");
+  }
   return contained([&]() -> Result<std::unique_ptr<Session>> {
     auto state = std::make_unique<State>();
     state->requests = std::make_shared<OpenRequests>(options.max_open_requests);

@@ -521,11 +521,7 @@ TEST_F(WrongUse, OfInfer) {
        "the call is for a layer without experts: layer 4294967295; the model has experts in layers 0, 2"},
       {"no rows", infer([](auto& c) { c.input.seq_len = 0; }), kInvalid,
        "the call has a number of rows that the model does not take: 0; give 1 to " + context},
-      {"more than max_seq_len", infer([&](auto& c) {
-         c.input.seq_len = spec_.max_seq_len + 1;
-         c.output.hidden_capacity = c.output.expert_capacity = UINT64_MAX;
-       }),
-       kInvalid,
+      {"more than max_seq_len", infer([&](auto& c) { c.input.seq_len = spec_.max_seq_len + 1; }), kInvalid,
        "the call has a number of rows that the model does not take: " +
            std::to_string(spec_.max_seq_len + 1) + "; give 1 to " + context},
       {"NULL rows", infer([](auto& c) { c.input.hidden_states = nullptr; }), kInvalid,

@@ -86,6 +86,7 @@ TEST_F(BlockSessions, AReadThatFailsReachesTheAnswer) {
   }
   ASSERT_LT(expert, engine_->spec().num_experts);
   const auto damaged = container_.parent_path() / "damaged-for-block-sessions";
+  std::filesystem::remove_all(damaged);  // of an earlier round
   std::filesystem::copy(container_, damaged, std::filesystem::copy_options::recursive);
   {
     const ExpertRecord record = engine_->container().record(layer, expert);

@@ -196,6 +196,7 @@ std::string bytes_of(const fs::path& path) {
 TEST(SanityCheck, AnEmbeddingThatHoldsNoNumbersIsFound) {
   const fs::path intact = golden_container(kModel, "config.json", "auto");
   const fs::path damaged = intact.parent_path() / "embedding-of-no-numbers";
+  fs::remove_all(damaged);  // of an earlier round
   fs::copy(intact, damaged, fs::copy_options::recursive);
   std::string bytes = bytes_of(damaged / "model.bin");
   const auto container = Container::open(intact);

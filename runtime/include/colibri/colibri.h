@@ -1,5 +1,7 @@
 /* colibri.h: Colibri for programs in C, and for every language that can call C.
  *
+ *   colibri_error error;
+ *   colibri_error_init(&error, sizeof error);
  *   colibri_config config;
  *   colibri_config_init(&config, sizeof config);
  *   colibri_model *model = NULL;
@@ -9,9 +11,10 @@
  *
  * - A function that can fail returns a code (COLIBRI_OK is 0) and takes `error` last, which may be
  *   NULL; otherwise its struct_size must be set, and it is filled when the code is not COLIBRI_OK.
- * - Structs begin with struct_size, set by the caller to sizeof the struct as it was compiled; the
- *   ..._init functions do it. A library that is newer than the caller leaves what is beyond it
- *   alone; one that is older refuses a larger struct with COLIBRI_ERROR_UNSUPPORTED.
+ * - Structs begin with struct_size, set by the caller to sizeof the struct; the ..._init functions do
+ *   it. In a struct that is only filled nothing else need be set. A struct larger than the library
+ *   knows gives COLIBRI_ERROR_UNSUPPORTED, one smaller than its first version
+ *   COLIBRI_ERROR_INVALID_INPUT; so does an error of any other size. Fields called reserved are 0.
  * - Pointers that are NULL, sizes that do not fit, and handles of another type give
  *   COLIBRI_ERROR_INVALID_INPUT. A handle that was destroyed must not be used again.
  * - Strings are UTF-8 and end with 0. What the caller passes is copied before the function
@@ -20,10 +23,16 @@
  *   COLIBRI_ERROR_BUFFER_TOO_SMALL; the size that is needed is told, and what fits is filled.
  * - Functions may be called from any thread, also at the same time on one handle, except that
  *   a handle is destroyed by one thread while no other uses it.
- * - Nothing is printed, no signal handler is set, no exception comes out, there is no state besides
- *   what handles own. Models share nothing; several may be open at a time.
- * - In a child that fork made every call returns COLIBRI_ERROR_FORKED, once a model was
- *   opened in the parent: its threads are not there. Open models after the fork.
+ * - Callbacks run on threads that the pipeline waits for, so they should be short. What they are
+ *   given is valid until they return. They may submit, poll, cancel, ask for results, and release
+ *   calls that are answered; functions that would wait give COLIBRI_ERROR_INVALID_INPUT there. The
+ *   log function may call nothing. An exception out of a callback ends the job: what is open is
+ *   answered with COLIBRI_ERROR_INTERNAL, and the next call starts anew.
+ * - Nothing is printed (but oneTBB has a warning of its own for processes with one thread), no signal
+ *   handler is set, no exception comes out. Models share nothing; several may be open at a time.
+ * - In a child that fork made every call but the ..._init functions and those that give constants
+ *   returns COLIBRI_ERROR_FORKED, once the parent has opened a model, which the library remembers:
+ *   its threads are not there. Open models after the fork.
  */
 #ifndef COLIBRI_H
 #define COLIBRI_H
@@ -132,12 +141,14 @@ typedef struct colibri_allocator {
   void (*release)(void *user, void *memory, uint64_t bytes, uint64_t alignment);
 } colibri_allocator;
 
-/* One line without its end; may be called from any thread, also from several at a time. */
+/* One line without its end; may be called from any thread, also from several at a time. It may call nothing of this
+ * file. */
 typedef void (*colibri_log)(void *user, const char *line);
 
 /* Sizes of 0 are chosen by the library (colibri_model_size_estimate tells them): of the static, dynamic and
- * scratch pools what the model and the steps need; of the slots what the machine has left. A size that is too
- * small, or all of them together too large, is refused with a list of what needs how much. */
+ * scratch pools what the model and the steps need; of the slots what the machine has left. A pool that is too
+ * small is refused with what it needs; all of them together, when the machine has not so much, with a list of what
+ * needs how much. What is given above the need is not taken, but by the dynamic pool. */
 typedef struct colibri_config {
   uint64_t struct_size;
   int32_t purpose;         /* COLIBRI_PURPOSE_TEXT */
@@ -243,8 +254,8 @@ COLIBRI_C_API colibri_code colibri_call_poll(const colibri_call *call, colibri_e
 COLIBRI_C_API colibri_code colibri_call_wait(const colibri_call *call, int64_t timeout_ms, colibri_error *error);
 /* Asks for an early end; the answer is then COLIBRI_ERROR_CANCELLED, unless it was there already. */
 COLIBRI_C_API colibri_code colibri_call_cancel(colibri_call *call, colibri_error *error);
-/* Cancels the call if it is not answered, waits for that, and frees the handle. NULL is fine. In a callback it
- * may only be called for the call whose callback it is. */
+/* Cancels the call if it is not answered, waits for that (up to a step), and frees the handle. NULL is fine. To end
+ * many calls, cancel all of them first. In a callback only for calls that are answered, its own in `done` among them. */
 COLIBRI_C_API colibri_code colibri_call_release(colibri_call *call, colibri_error *error);
 
 /* ---- The experts of single layers (COLIBRI_PURPOSE_BLOCKS) ------------------------------- */
@@ -281,9 +292,8 @@ COLIBRI_C_API colibri_code colibri_infer_check_input(const colibri_model *model,
 COLIBRI_C_API colibri_code colibri_infer(colibri_model *model, const colibri_infer_input *input,
                                          colibri_infer_output *output, colibri_error *error);
 
-/* Called once, on a thread of the pipeline, which waits for its return: it must not wait for calls or destroy
- * anything, but it may release its own call. It may come before the asynchronous function has returned; `*call`
- * is told by then. `error` NULL: all is well. */
+/* Called once. It may come before the asynchronous function has returned; `*call` is told by then, and may be
+ * released. `error` NULL: all is well. */
 typedef void (*colibri_infer_done)(void *user, const colibri_infer_output *output, const colibri_error *error);
 
 /* The same without waiting. Input, `output` itself and its buffers are the library's until the call is answered.
@@ -350,13 +360,13 @@ typedef struct colibri_result {
 
 COLIBRI_C_API colibri_code colibri_result_init(colibri_result *result, uint64_t struct_size);
 
-/* Called on a thread of the pipeline, as colibri_infer_done. `text`: as it is made, generate only; `size`
- * bytes. */
+/* Text as it is made, of generate only: `size` bytes without a 0 at the end, whole characters. */
 typedef void (*colibri_piece)(void *user, const char *text, uint64_t size);
 /* `code` is the code of the answer; colibri_call_result gets it. */
 typedef void (*colibri_request_done)(void *user, colibri_code code);
 
-/* Queues a request. `piece` and `done` may be NULL. `*call` is to be released. What is wrong with the request
+/* Queues a request; up to 65,536 of a model may be open, one more gives COLIBRI_ERROR_BUSY. `piece` and `done` may be
+ * NULL. `*call` is to be released. What is wrong with the request
  * shows here (invalid_input, unsupported) or in its answer (capacity: its keys and values can never fit). */
 COLIBRI_C_API colibri_code colibri_session_submit(colibri_session *session, const colibri_request *request,
                                                   colibri_piece piece, colibri_request_done done, void *user,
@@ -395,10 +405,11 @@ typedef struct colibri_batch_options {
   const char *output; /* JSONL, a result a line, appended as they complete */
   int32_t task;       /* COLIBRI_TASK_GENERATE */
   int32_t resume;     /* 1: goes on with an unfinished job */
-  int32_t force;      /* 1: starts over, whatever the output holds */
+  int32_t force;      /* 1: starts over an unfinished job; a finished one is replaced in any case */
   int32_t in_order;   /* 1: sorts the results by line at the end */
   uint64_t seed;      /* of the job: seeds of lines without one are made from it and their id */
-  /* About ten times a second; not 0 stops: what runs is finished, the rest can be gone on with. NULL: none. */
+  /* About ten times a second; not 0 stops after the step that runs: what is not answered by then can be gone on
+   * with. NULL: none. */
   int32_t (*progress)(void *user, const colibri_batch_report *so_far);
   void *user;
 } colibri_batch_options;
