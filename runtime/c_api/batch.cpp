@@ -16,7 +16,7 @@ Result<RequestFile> read_options(const colibri_batch_options& options) {
   RequestFile file;
   COLIBRI_ASSIGN_OR_RETURN(file.input, read_path(options.input, "options.input"));
   COLIBRI_ASSIGN_OR_RETURN(file.output, read_path(options.output, "options.output"));
-  COLIBRI_RETURN_IF_ERROR(check_choice(options.task, COLIBRI_TASK_EMBED, "options.task", kTasks));
+  COLIBRI_ASSIGN_OR_RETURN(file.task, read_task(options.task, "options.task"));
   COLIBRI_RETURN_IF_ERROR(check_flag(options.resume, "options.resume"));
   COLIBRI_RETURN_IF_ERROR(check_flag(options.force, "options.force"));
   COLIBRI_RETURN_IF_ERROR(check_flag(options.in_order, "options.in_order"));
@@ -24,9 +24,6 @@ Result<RequestFile> read_options(const colibri_batch_options& options) {
     return Status(ErrorCode::invalid_input,
                   "a job cannot both go on and start over: options.resume and options.force are 1; set one");
   }
-  file.task = options.task == COLIBRI_TASK_SCORE   ? Task::score
-              : options.task == COLIBRI_TASK_EMBED ? Task::embed
-                                                   : Task::generate;
   file.seed = options.seed;
   file.mode = options.resume != 0  ? ResultMode::resume
               : options.force != 0 ? ResultMode::force

@@ -11,12 +11,7 @@ constexpr std::uint64_t kMaximumSettingBytes = 64 * 1024;
 constexpr std::string_view kPurposes = "COLIBRI_PURPOSE_TEXT or COLIBRI_PURPOSE_BLOCKS";
 
 Override setting(std::string path, std::string value, std::string origin) {
-  Override made;
-  made.path = std::move(path);
-  made.value = std::move(value);
-  made.origin.kind = Origin::Kind::command_line;
-  made.origin.file = std::move(origin);
-  return made;
+  return {std::move(path), std::move(value), {.kind = Origin::Kind::command_line, .file = std::move(origin)}};
 }
 
 // A number of the config, where 0 stands for what the pipeline or the library chooses.

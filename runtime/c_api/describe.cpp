@@ -1,11 +1,8 @@
 // colibri_version and its like, colibri_model_spec_load, colibri_model_size_estimate: what can be said
 // without opening a model.
-#include <cstring>
-
 #include "runtime/c_api/configuration.hpp"
 #include "runtime/c_api/model_facts.hpp"
 #include "topology/machine.hpp"
-#include "topology/param_value.hpp"
 
 namespace colibri::c_api {
 namespace {

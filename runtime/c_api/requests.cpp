@@ -1,6 +1,5 @@
 #include "runtime/c_api/requests.hpp"
 
-#include <cmath>
 #include <utility>
 
 #include "io/text/request_fields.hpp"
@@ -103,12 +102,15 @@ Status read_numbers(const colibri_request& from, Request& request) {
 
 }  // namespace
 
+Result<Task> read_task(std::int32_t task, std::string_view name) {
+  COLIBRI_RETURN_IF_ERROR(
+      check_choice(task, COLIBRI_TASK_EMBED, name, "COLIBRI_TASK_GENERATE, _SCORE or _EMBED"));
+  return task == COLIBRI_TASK_SCORE ? Task::score : task == COLIBRI_TASK_EMBED ? Task::embed : Task::generate;
+}
+
 Result<Request> read_request(const Engine& engine, const colibri_request& from, std::int32_t task) {
   Request request;
-  COLIBRI_RETURN_IF_ERROR(check_choice(task, COLIBRI_TASK_EMBED, "request.task", kTasks));
-  request.task = task == COLIBRI_TASK_SCORE   ? Task::score
-                 : task == COLIBRI_TASK_EMBED ? Task::embed
-                                              : Task::generate;
+  COLIBRI_ASSIGN_OR_RETURN(request.task, read_task(task, "request.task"));
   COLIBRI_RETURN_IF_ERROR(read_numbers(from, request));
   COLIBRI_RETURN_IF_ERROR(read_stops(engine, from, request.stop));
   COLIBRI_ASSIGN_OR_RETURN(request.tokens, read_prompt(engine, from));

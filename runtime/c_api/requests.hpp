@@ -16,6 +16,7 @@ Answer fill_result(const RequestResult& from, colibri_result& result);
 // Pointers and sizes of the buffers.
 Status check_result(const colibri_result* result);
 
-inline constexpr std::string_view kTasks = "COLIBRI_TASK_GENERATE, _SCORE or _EMBED";
+// `name` is the field's, for the error.
+Result<Task> read_task(std::int32_t task, std::string_view name);
 
 }  // namespace colibri::c_api

@@ -29,12 +29,7 @@ constexpr ShortForm kShortForms[] = {
 };
 
 Override from_command_line(std::string path, std::string value, std::string flag) {
-  Override setting;
-  setting.path = std::move(path);
-  setting.value = std::move(value);
-  setting.origin.kind = Origin::Kind::command_line;
-  setting.origin.file = std::move(flag);
-  return setting;
+  return {std::move(path), std::move(value), {.kind = Origin::Kind::command_line, .file = std::move(flag)}};
 }
 
 // Splits PATH=VALUE at the first '='.

@@ -6,7 +6,6 @@
 
 #include "tests/c_api/c_model.hpp"
 #include "tests/support/golden_model.hpp"
-#include "tests/support/watchdog.hpp"
 
 namespace colibri::testing {
 namespace {
