@@ -4,20 +4,15 @@
 #include <string>
 #include <utility>
 
+#include "stages/sequence_output.hpp"
+
 namespace colibri {
 namespace {
 
 // What a request that is answered without the pipeline is told, but for the error.
 RequestResult unanswered(const Request& request) {
-  RequestResult result;
-  result.index = request.index;
-  result.id = request.id;
-  result.openai = request.openai;
-  result.model_name = request.model_name;
-  result.task = request.task;
-  result.prompt_tokens = static_cast<std::uint32_t>(request.tokens.size());
+  RequestResult result = empty_result(request, static_cast<std::uint32_t>(request.tokens.size()), nullptr);
   result.finish_reason = FinishReason::error;
-  result.logprobs_given = request.logprobs_given;
   return result;
 }
 
