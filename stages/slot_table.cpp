@@ -6,9 +6,10 @@
 namespace colibri {
 namespace {
 
-// Measured in virtual time, over drives, memory and rows of steps. With fewer the drive waits while experts are
-// computed, even when one record keeps it busy; more hide nothing more, and each takes a resident's place.
-constexpr std::uint64_t kFewestTransit = 4, kUsualTransit = 8, kMostTransit = 16;
+// Measured in virtual time, over drives, memory and rows of steps. With fewer the drive waits while experts
+// are computed, even when one record keeps it busy; more hide nothing more of that, and each takes a
+// resident's place.
+constexpr std::uint64_t kFewestTransit = 4, kUsualTransit = 8, kMostInFlight = 16;
 
 }  // namespace
 
@@ -110,10 +111,19 @@ void SlotTable::free_slot(std::uint32_t index) {
   free_.push_back(index);
 }
 
+std::uint64_t transit_limit(std::uint64_t inflight_bytes, std::uint64_t bytes_meanwhile,
+                            std::uint64_t slot_bytes) noexcept {
+  return std::max(std::clamp(inflight_bytes / slot_bytes, kFewestTransit, kMostInFlight),
+                  bytes_meanwhile / slot_bytes);
+}
+
 std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, std::uint64_t limit) noexcept {
   if (slots >= records) return 0;
-  limit = std::clamp<std::uint64_t>(limit, kFewestTransit, kMostTransit);
-  const std::uint64_t wanted = std::clamp<std::uint64_t>(slots / 4, std::min(kUsualTransit, limit), limit);
+  // Slots that bridge a gap in every layer are worth more than a resident each.
+  const std::uint64_t usual = std::clamp(limit, kFewestTransit, kMostInFlight);
+  const std::uint64_t wanted =
+      limit > kMostInFlight ? limit
+                            : std::clamp<std::uint64_t>(slots / 4, std::min(kUsualTransit, usual), usual);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots / 2, 1, wanted));
 }
 

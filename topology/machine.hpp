@@ -60,7 +60,8 @@ struct COLIBRI_API Machine {
   // Threads for that many CPUs: no more than the quota, rounded up; at least 1.
   std::uint32_t threads_for(std::size_t cpu_count) const noexcept;
   std::uint32_t default_threads() const noexcept { return threads_for(cpus.size()); }
-  std::uint64_t usable_memory() const noexcept;                   // 80 % of min(available, limit - use)
+  std::uint64_t usable_memory() const noexcept;  // 80 % of what is available, at most 90 % of limit - use
+  bool limit_counts() const noexcept;            // usable_memory is a share of the limit
   const NumaNode* find_node(std::uint32_t index) const noexcept;  // null: not there
 };
 

@@ -216,7 +216,7 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
        .param =
            size_param("experts",
                       "slots for experts: a size, a share of all experts, min (the fewest that can run), or "
-                      "auto: 80 % of the usable memory minus the other pools"),
+                      "auto: what is left of 80 % of the available memory, or of 90 % of a cgroup's limit"),
        .share = true,
        .set = set_size<&MemorySpec::experts>,
        .get = get_size<&MemorySpec::experts>},

@@ -34,8 +34,8 @@ void add_stage_notes(const StageSpec& stage, const PlannedPlacement& placement, 
 }  // namespace
 
 std::string usable_memory_text(const Machine& machine) {
-  const bool limited = machine.memory_limit_free != 0 && machine.memory_limit_free < machine.memory_available;
-  return "80 % of " + (limited ? "what is free of " + machine.memory_limit_origin : "the available memory");
+  if (machine.limit_counts()) return "90 % of what is free of " + machine.memory_limit_origin;
+  return "80 % of the available memory";
 }
 
 std::string threads_advice(const PipelineSpec& spec, const Machine& machine) {

@@ -15,7 +15,7 @@ ValueNotes machine_notes(const PipelineSpec& spec, const Machine& machine, const
 // Says when more threads were given than there are CPUs; empty otherwise.
 std::string threads_advice(const PipelineSpec& spec, const Machine& machine);
 
-// "80 % of cgroup memory.max of /job": what the usable memory is a share of.
+// "90 % of what is free of cgroup memory.max of /job": what the usable memory is a share of.
 std::string usable_memory_text(const Machine& machine);
 
 }  // namespace colibri

@@ -2,7 +2,7 @@
 //
 // First a header line with the sizes that a replay needs, then one line a row and MoE layer:
 //   {"colibri_routing_trace": 1, "layers": .., "experts": .., "experts_per_token": .., "record_bytes": ..,
-//    "slots": .., "transit": .., "transit_limit": ..}
+//    "slots": .., "transit": .., "transit_wanted": ..}
 //   {"step": 1, "visit": 3, "id": "a", "position": 0, "layer": 0, "experts": [1, 7], "weights": [0.4, 0.6]}
 #pragma once
 

@@ -14,10 +14,11 @@ void PlanRefusals::too_small(std::string_view pool, const SizeSetting& setting, 
 }
 
 void PlanRefusals::does_not_fit(const MemoryPlan& plan) {
-  const std::string what = "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
-                           format_bytes(plan.usable_bytes) +
-                           " usable (80 % of what is free or the cgroup allows); lower --experts-memory, "
-                           "--max-rows or memory.dynamic";
+  const std::string what =
+      "the plan does not fit: " + format_bytes(plan.total_bytes) + " planned, " +
+      format_bytes(plan.usable_bytes) +
+      " usable (80 % of what is available, 90 % of what the cgroup allows); lower --experts-memory, "
+      "--max-rows or memory.dynamic";
   if (first_.is_ok()) first_ = Status(ErrorCode::capacity, what + "\n" + plan.to_table());
   if (problems_ != nullptr) problems_->add({}, "memory", what);
 }

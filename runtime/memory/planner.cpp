@@ -149,7 +149,7 @@ void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec
   const std::vector<SlotShare> shares = share_out_slots(fetches, plan.slots, plan.slot_bytes);
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     plan.transit += shares[i].transit;
-    plan.transit_limit += std::max<std::uint64_t>(fetches[i].inflight_bytes / plan.slot_bytes, 1);
+    plan.transit_limit += fetches[i].transit_limit(plan.slot_bytes);
     plan.slot_shares.push_back({fetches[i].stage, shares[i]});
     const std::string stage = fetches.size() > 1 ? fetches[i].stage + ": " : "";
     plan.lines.push_back({"experts",
@@ -216,7 +216,7 @@ MemoryPlan Planner::plan(std::uint32_t max_rows, PlanRefusals& refusals) const {
   plan_stages(plan, pipeline, registry);
   check_pool("scratch", pipeline.memory.scratch, plan.usable_bytes, plan.scratch_bytes, refusals);
 
-  const std::vector<FetchPart> fetches = fetch_parts(pipeline, registry, container.spec());
+  const std::vector<FetchPart> fetches = fetch_parts(pipeline, registry, container.spec(), max_rows);
   plan.process_bytes = process_bytes + kFixedOverheadBytes +
                        kStackBytes * (plan.placement.threads() + 2 +
                                       kReadThreads * std::max<std::uint64_t>(fetches.size(), 1));

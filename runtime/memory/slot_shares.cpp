@@ -10,8 +10,29 @@ namespace colibri {
 
 static_assert(kMaxExperts <= kExpertIdLimit, "a partition can name every expert");
 
+namespace {
+
+// Multiply-adds of a processor while a drive reads a byte. Measured with two threads and a drive of 2.9 GB/s,
+// on 1,024 rows a step of an OLMoE-1B-7B with a quarter of its experts in memory: with slots for as much as
+// is read then, tokens a second are 10 % more than with 10 slots, and stay that with twice as many. Where the
+// drive is faster, or the processor slower, it is a part of that.
+constexpr std::uint64_t kMultiplyAddsPerByte = 100;
+
+// Of a layer, beside its routed experts.
+std::uint64_t dense_multiply_adds(const ModelSpec& spec) noexcept {
+  const AttentionSpec& attention = spec.attention;
+  const std::uint64_t outputs = std::uint64_t{2} * attention.query_size() + 2 * attention.kv_size();
+  return spec.hidden_size * (outputs + std::uint64_t{3} * spec.shared_expert.intermediate_size);
+}
+
+}  // namespace
+
+std::uint64_t FetchPart::transit_limit(std::uint64_t slot_bytes) const noexcept {
+  return colibri::transit_limit(inflight_bytes, bytes_meanwhile, slot_bytes);
+}
+
 std::vector<FetchPart> fetch_parts(const PipelineSpec& pipeline, const Registry& registry,
-                                   const ModelSpec& spec) {
+                                   const ModelSpec& spec, std::uint32_t max_rows) {
   std::vector<FetchPart> parts;
   for (const StageSpec& stage : pipeline.stages) {
     const StageKind* kind = stage.kind == "fetch" ? registry.find(stage.kind) : nullptr;
@@ -26,6 +47,8 @@ std::vector<FetchPart> fetch_parts(const PipelineSpec& pipeline, const Registry&
     }
     parts.push_back(std::move(part));
   }
+  for (FetchPart& part : parts)
+    part.bytes_meanwhile = dense_multiply_adds(spec) * max_rows / kMultiplyAddsPerByte / parts.size();
   return parts;
 }
 
@@ -55,7 +78,7 @@ std::vector<SlotShare> share_out_slots(const std::vector<FetchPart>& fetches, st
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     const std::uint32_t transit =
-        transit_slots(counts[i], fetches[i].records, fetches[i].inflight_bytes / slot_bytes);
+        transit_slots(counts[i], fetches[i].records, fetches[i].transit_limit(slot_bytes));
     shares.push_back({first, static_cast<std::uint32_t>(counts[i]), transit});
     first += shares.back().slots;
   }

@@ -19,11 +19,15 @@ struct FetchPart {
   std::string stage;
   std::uint64_t records = 0;         // of all MoE layers that it has; at least 1
   std::uint64_t inflight_bytes = 0;  // its parameter
+  // That it can read between the last expert of a layer and the first one of the next, in steps of max_rows.
+  std::uint64_t bytes_meanwhile = 0;
+
+  std::uint64_t transit_limit(std::uint64_t slot_bytes) const noexcept;
 };
 
 // In the order of the file. The partitions were checked.
 std::vector<FetchPart> fetch_parts(const PipelineSpec& pipeline, const Registry& registry,
-                                   const ModelSpec& spec);
+                                   const ModelSpec& spec, std::uint32_t max_rows);
 
 // fetches.size() <= slots <= the sum of records. Depends on nothing else.
 std::vector<SlotShare> share_out_slots(const std::vector<FetchPart>& fetches, std::uint64_t slots,

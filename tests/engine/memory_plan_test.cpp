@@ -88,11 +88,12 @@ TEST_F(MemoryPlanTest, SlotsForEachKindOfSetting) {
   }
   // Few bytes in flight need few slots in transit, but some: what is computed has one, too.
   for (const auto& [records, transit] : {std::pair{2U, 4U}, {5U, 5U}, {7U, 6U}}) {
-    EXPECT_EQ(
-        plan({{"memory.experts", "75%"}, {"stages.fetch.inflight_bytes", std::to_string(records * slot)}})
-            .value()
-            .transit,
-        transit);
+    EXPECT_EQ(plan({{"memory.experts", "75%"},
+                    {"steps.max_rows", "16"},
+                    {"stages.fetch.inflight_bytes", std::to_string(records * slot)}})
+                  .value()
+                  .transit,
+              transit);
   }
 }
 
@@ -186,6 +187,7 @@ TEST(SlotShares, AreInProportionToTheRecords) {
     for (FetchPart& fetch : fetches) {
       fetch.records = 1 + random() % (round % 2 == 0 ? 8 : 5000);
       fetch.inflight_bytes = random() % 100;
+      fetch.bytes_meanwhile = random() % 2 == 0 ? 0 : random() % 1000;
       records += fetch.records;
     }
     const std::uint64_t slots = fetches.size() + random() % (records - fetches.size() + 1);
@@ -206,16 +208,45 @@ TEST(SlotShares, AreInProportionToTheRecords) {
       if (shares[i].slots == fetches[i].records) {
         EXPECT_EQ(shares[i].transit, 0U);
       } else {
-        // A quarter, but 8 to 16; no more than are in flight where these are 4 or more; half at most.
-        const std::uint64_t in_flight = std::max<std::uint64_t>(fetches[i].inflight_bytes / 10, 4);
-        const std::uint64_t share = std::clamp<std::uint64_t>(shares[i].slots / 4, 8, 16);
-        EXPECT_EQ(shares[i].transit,
-                  std::min({in_flight, share, std::max<std::uint64_t>(shares[i].slots / 2, 1)}));
+        // A quarter, but 8 at least and no more than are in flight, 4 to 16 of them; or what is read
+        // meanwhile, if that is more than 16; half at most.
+        const std::uint64_t in_flight = std::clamp<std::uint64_t>(fetches[i].inflight_bytes / 10, 4, 16);
+        const std::uint64_t meanwhile = fetches[i].bytes_meanwhile / 10;
+        const std::uint64_t share = std::max<std::uint64_t>(shares[i].slots / 4, 8);
+        const std::uint64_t wanted =
+            meanwhile > 16 ? meanwhile : std::min(std::max(in_flight, meanwhile), share);
+        EXPECT_EQ(shares[i].transit, std::min(wanted, std::max<std::uint64_t>(shares[i].slots / 2, 1)));
       }
     }
     EXPECT_EQ(next, slots);
   }
   EXPECT_TRUE(share_out_slots({}, 4, 10).empty());
+}
+
+// Attention of OLMoE-1B-7B: four matrices of 2048 x 2048. A drive reads a byte while 100 multiply-adds are
+// done.
+TEST_F(MemoryPlanTest, LargeStepsLeaveSlotsForWhatIsReadBetweenLayers) {
+  ModelSpec olmoe = spec();
+  olmoe.hidden_size = 2048;
+  olmoe.attention.num_heads = olmoe.attention.num_kv_heads = 16;
+  olmoe.attention.head_dim = 128;
+  olmoe.shared_expert.intermediate_size = 0;
+  const PipelineSpec pipeline = pipeline_with({});
+  const std::uint64_t record = 6'684'672;  // int8, 1024 wide
+  for (const auto& [rows, limit] :
+       {std::pair{32U, 10U}, {128U, 10U}, {512U, 12U}, {1024U, 25U}, {2048U, 51U}}) {
+    const std::vector<FetchPart> fetches = fetch_parts(pipeline, registry_, olmoe, rows);
+    ASSERT_EQ(fetches.size(), 1U);
+    EXPECT_EQ(fetches[0].transit_limit(record), limit) << rows;
+  }
+  // Two fetches read half of it each; a shared expert makes it more.
+  const SharedOut two{"two", {{"0-3"}, {"4-"}}, {{"all"}}, {{"all"}}};
+  PipelineProblems problems;
+  const PipelineSpec shared_out =
+      parse_pipeline(shared_out_yaml(two), "shared.yaml", registry_.infos(), {}, problems);
+  EXPECT_EQ(fetch_parts(shared_out, registry_, olmoe, 2048)[1].transit_limit(record), 25U);
+  olmoe.shared_expert.intermediate_size = 4096;
+  EXPECT_EQ(fetch_parts(pipeline, registry_, olmoe, 1024)[0].transit_limit(record), 64U);
 }
 
 TEST_F(MemoryPlanTest, EveryFetchHasSlots) {

@@ -94,7 +94,7 @@ TEST(Machine, Version2TightestOfNestedGroupsWins) {
   // 4 GiB limit, 3 GiB used, of which 1 GiB is page cache that can go.
   EXPECT_EQ(machine.memory_limit_free, 2 * kGiB);
   EXPECT_EQ(machine.memory_limit_origin, "cgroup memory.max of /outer");
-  EXPECT_EQ(machine.usable_memory(), 2 * kGiB / 5 * 4);
+  EXPECT_EQ(machine.usable_memory(), 2 * kGiB / 10 * 9);
 }
 
 TEST(Machine, Version2ThrottlingLimitCounts) {

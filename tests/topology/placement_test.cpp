@@ -351,7 +351,7 @@ TEST(Placement, RulesHoldForRandomPipelines) {
 
 TEST(CheckMemory, AddsUpWhatIsGiven) {
   Machine machine = machine_of("two_nodes.xml");
-  machine.memory_limit_free = std::uint64_t{10} << 30;
+  machine.memory_limit_free = (std::uint64_t{80} << 30) / 9 + 10;
   machine.memory_limit_origin = "cgroup memory.max of /job";
   PipelineSpec spec;
   spec.memory.dynamic = {
@@ -367,7 +367,7 @@ TEST(CheckMemory, AddsUpWhatIsGiven) {
       problems.lines,
       (std::vector<std::string>{
           "p.yaml:2:9: memory.dynamic: the memory given (memory.static 4.00 KiB, memory.dynamic 5.00 GiB, "
-          "memory.experts 3.00 GiB) is more than two_nodes.xml has; expected at most 8.00 GiB, 80 % of what "
+          "memory.experts 3.00 GiB) is more than two_nodes.xml has; expected at most 8.00 GiB, 90 % of what "
           "is "
           "free of cgroup memory.max of /job"}));
   spec.memory.dynamic.bytes = spec.memory.experts.bytes = ~std::uint64_t{0};
@@ -397,7 +397,7 @@ TEST(ValueNotes, NameTheLimitThatCounts) {
   machine.memory_limit_origin = "cgroup memory.limit_in_bytes of /job";
   EXPECT_EQ(notes().at("threads"), "2: CPU quota of 2, cgroup cpu.max of /job");
   EXPECT_EQ(notes().at("memory.experts"),
-            "at most 4.00 GiB: 80 % of what is free of cgroup memory.limit_in_bytes of /job, minus the other "
+            "at most 4.50 GiB: 90 % of what is free of cgroup memory.limit_in_bytes of /job, minus the other "
             "pools");
   spec.threads = 3;
   EXPECT_FALSE(notes().contains("threads"));
