@@ -324,11 +324,11 @@ run_all_tests() {
   # One at a time: these measure memory, or fill it.
   run_tests release big -L '^big$' -j 1
   run_tests release root -L '^root$' -j 1
-  build_preset asan
+  build_preset asan colibri_sanitized_tests
   run_tests asan address+undefined -L '^quick$' -LE '^slow-sanitizer$' -j 2
   run_tests asan address+undefined-soak -L '^soak$' -j 1
   run_tests asan fuzz -L '^fuzz$' -j 2
-  build_preset tsan
+  build_preset tsan colibri_sanitized_tests
   # Tests labelled single-thread have no threads to get wrong.
   run_tests tsan thread -L '^quick$' -LE '^(slow-sanitizer|single-thread)$' -j 2
   run_tests tsan thread-soak -L '^soak$' -j 1

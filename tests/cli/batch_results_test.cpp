@@ -51,14 +51,17 @@ TEST(BatchResults, TheDemoCompletes) {
 }
 
 TEST(BatchResults, InOrderSortsAndStandardOutputIsTheSame) {
-  const std::string input = read_file(demo_file("prompts.jsonl"));
+  const std::vector<Json> requests = compared_requests();
+  const std::string input = jsonl(requests);
+  const TemporaryFolder folder;
+  write_file(folder.file("requests.jsonl"), input);
   const BatchRun batch(input, {"--in-order", "-q"});
   ASSERT_EQ(batch.status(), 0) << batch.err();
   const std::vector<Json> lines = parse_jsonl(batch.text());
-  ASSERT_EQ(lines.size(), 64U);
+  ASSERT_EQ(lines.size(), requests.size());
   for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["index"], i);
 
-  const RunResult printed = run_colibri({"batch", demo_model(), demo_file("prompts.jsonl"), "-q"});
+  const RunResult printed = run_colibri({"batch", demo_model(), folder.file("requests.jsonl"), "-q"});
   EXPECT_EQ(printed.status, 0);
   EXPECT_EQ(printed.err, "");
   EXPECT_EQ(by_index(printed.out), batch.results());
@@ -186,7 +189,7 @@ TEST(BatchResults, SeededSamplingRepeats) {
 // Which token ends a document is what config.json says; it must be the last one when not ignored.
 TEST(BatchResults, IgnoreEosGoesOn) {
   const int end_token = Json::parse(read_file(demo_file("checkpoint/config.json")))["eos_token_id"];
-  std::vector<Json> lines = demo_requests();
+  std::vector<Json> lines = compared_requests();
   for (Json& line : lines) line["max_tokens"] = 24;
   const BatchRun stopping(jsonl(lines));
   for (Json& line : lines) line["ignore_eos"] = true;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -28,6 +29,32 @@ const std::string& demo_model() {
 }
 
 std::vector<Json> demo_requests() { return parse_jsonl(read_file(demo_file("prompts.jsonl"))); }
+
+std::vector<Json> short_requests(std::size_t count, int max_tokens) {
+  std::vector<Json> lines = demo_requests();
+  const auto length = [](const Json& line) { return line.at("prompt").get_ref<const std::string&>().size(); };
+  std::stable_sort(lines.begin(), lines.end(),
+                   [&](const Json& a, const Json& b) { return length(a) < length(b); });
+  lines.resize(count);
+  for (Json& line : lines) line["max_tokens"] = max_tokens;
+  return lines;
+}
+
+std::vector<Json> compared_requests() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::size_t kOneOf = 8, kFirst = 4;
+  constexpr int kMostTokens = 24;
+  std::vector<Json> some;
+  const std::vector<Json> all = demo_requests();
+  for (std::size_t i = kFirst; i < all.size(); i += kOneOf) {
+    some.push_back(all[i]);
+    some.back()["max_tokens"] = kMostTokens;
+  }
+  return some;
+#else
+  return demo_requests();
+#endif
+}
 
 std::string jsonl(const std::vector<Json>& lines) {
   std::string text;

@@ -18,6 +18,11 @@ using Json = nlohmann::ordered_json;  // keeps the order of fields, which is par
 const std::string& demo_model();
 std::string demo_file(const std::string& name);  // of configs/demo
 std::vector<Json> demo_requests();
+// The first `count` of the demo's shortest prompts, with that many tokens at most.
+std::vector<Json> short_requests(std::size_t count, int max_tokens);
+// Requests of jobs that are compared with each other: all of the demo. Under a sanitizer, which makes a job
+// take fifteen times as long, one of eight, cut short; one of them still ends before its last token.
+std::vector<Json> compared_requests();
 
 // Objects as lines.
 std::string jsonl(const std::vector<Json>& lines);

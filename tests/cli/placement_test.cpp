@@ -117,7 +117,7 @@ TEST(NumaConfig, FitsTwoNodesAndRunsHere) {
                            "; near drive nvme1n1\n", "\nslots of fetch_node0 ", "\nKV pages "}) {
     EXPECT_TRUE(contains(there.out, part)) << part << "\n" << there.out;
   }
-  const std::string input = jsonl(demo_requests());
+  const std::string input = jsonl(compared_requests());
   const BatchRun expected(input, {"--in-order"});
   const BatchRun stand_in(input, {"--in-order", "--pipeline", numa, "--virtual-placement"});
   EXPECT_EQ(stand_in.status(), 0) << stand_in.err();
@@ -125,7 +125,7 @@ TEST(NumaConfig, FitsTwoNodesAndRunsHere) {
 }
 
 TEST(PlacedBatch, AnswersAreThoseOfTheDefault) {
-  const std::string input = jsonl(demo_requests());
+  const std::string input = jsonl(compared_requests());
   const BatchRun expected(input, {"--in-order"});
   ASSERT_EQ(expected.status(), 0) << expected.err();
   const std::vector<std::uint32_t> cpus = this_thread_cpus();

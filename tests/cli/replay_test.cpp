@@ -15,7 +15,7 @@ struct Trace {
   std::uint64_t demands = 0, distinct = 0;
 
   Trace() {
-    const BatchRun run(read_file(demo_file("prompts.jsonl")),
+    const BatchRun run(jsonl(compared_requests()),
                        {"--experts-memory", "25%", "--max-rows", "64", "--trace-routing", file, "--state-dir",
                         "", "--set", "stages.fetch.inflight_bytes=4096"});
     EXPECT_EQ(run.status(), 0) << run.err();
@@ -65,9 +65,7 @@ TEST(Replay, CountsAndRanksThePolicies) {
 // fewer slots hit, to the record.
 TEST(Replay, SaysExactlyWhatJobsHit) {
   const TemporaryFolder folder;
-  std::vector<Json> lines = demo_requests();
-  lines.resize(16);
-  const std::string requests = jsonl(lines);
+  const std::string requests = jsonl(short_requests(8, 16));
   const std::string trace = folder.file("trace.jsonl"), profile = folder.file("profile.json");
   const std::vector<std::string> flags = {"--max-rows",  "24",
                                           "--wave-rows", "7",

@@ -14,12 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string some_requests(std::size_t count) {
-  std::vector<Json> lines = demo_requests();
-  lines.resize(count);
-  return jsonl(lines);
-}
-
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -99,7 +93,7 @@ class State : public ::testing::Test {
         "--max-rows", max_rows_, "--experts-memory",  "25%",   "--profile",
         profile_,     "--set",   "steps.in_flight=1", "--set", "stages.predict.method=" + method_};
     all.insert(all.end(), flags.begin(), flags.end());
-    const BatchRun batch(some_requests(6), all, demo_model(), options);
+    const BatchRun batch(jsonl(short_requests(6, 16)), all, demo_model(), options);
     EXPECT_EQ(batch.status(), 0) << batch.err();
     if (err != nullptr) *err = batch.err();
     if (results_.empty()) results_ = texts(batch);

@@ -24,6 +24,13 @@ std::string read_file(const fs::path& path) {
 
 nlohmann::json demo_golden() { return nlohmann::json::parse(read_file(demo_folder() / "golden.json")); }
 
+// Whether all documents are scored; a sanitizer, which takes fifteen times as long, has enough of a few.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kAllDocuments = false;
+#else
+constexpr bool kAllDocuments = true;
+#endif
+
 // Documents of the held-out text, separated by form feeds.
 std::vector<std::string> documents() {
   std::vector<std::string> all(1);
@@ -34,6 +41,7 @@ std::vector<std::string> documents() {
       all.back() += c;
     }
   }
+  if (!kAllDocuments) all.resize(4);
   return all;
 }
 
@@ -71,13 +79,15 @@ TEST(Demo, LogProbabilitiesOfHeldOutDocuments) {
   ASSERT_NE(engine, nullptr);
   const nlohmann::json golden = demo_golden();
   const auto [sums, scored] = score_documents(*engine);
-  ASSERT_EQ(sums.size(), golden.at("heldout").size());
-  EXPECT_EQ(scored, golden.at("scored_tokens").get<std::size_t>());
+  ASSERT_EQ(sums.size(), kAllDocuments ? golden.at("heldout").size() : documents().size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     // The sum of several hundred terms that are each given to 5e-3 at worst and 1e-4 typically.
     EXPECT_NEAR(sums[i], golden["heldout"][i].at("logprob_sum").get<double>(), 0.05) << "document " << i;
   }
-  EXPECT_NEAR(perplexity(sums, scored), golden.at("perplexity").get<double>(), 1e-3);
+  if (kAllDocuments) {
+    EXPECT_EQ(scored, golden.at("scored_tokens").get<std::size_t>());
+    EXPECT_NEAR(perplexity(sums, scored), golden.at("perplexity").get<double>(), 1e-3);
+  }
 }
 
 TEST(Demo, GreedyContinuations) {
@@ -100,7 +110,7 @@ TEST(Demo, GreedyContinuations) {
 
 // Figures of an independent implementation: the share of a token's picks that the router of a later MoE layer
 // names on this layer's residual.
-TEST(Demo, RecallOfLaterRoutersOnThisLayersResidual) {
+TEST(DemoFigures, RecallOfLaterRoutersOnThisLayersResidual) {
   const auto engine = open_engine(
       container_of(demo_folder() / "checkpoint", "config.json", "auto"),
       {{"memory.experts", "25%"}, {"stages.predict.method", "next_router"}, {"stages.predict.depth", "3"}});
@@ -155,7 +165,7 @@ TEST(Demo, Embeddings) {
 }
 
 // Weights and activations rounded, by how much the perplexity may grow.
-TEST(Demo, PerplexityOfIntegerWeights) {
+TEST(DemoFigures, PerplexityOfIntegerWeights) {
   const auto reference = demo_engine("auto");
   ASSERT_NE(reference, nullptr);
   const auto [sums, scored] = score_documents(*reference);
@@ -167,7 +177,8 @@ TEST(Demo, PerplexityOfIntegerWeights) {
     EXPECT_EQ(integer_scored, scored);
     const double found = perplexity(integer_sums, integer_scored);
     RecordProperty(std::string("perplexity_") + weights, std::to_string(found));
-    std::printf("perplexity: bf16 %.4f, %s %.4f (%+.3f %%)\n", bf16, weights, found, 100 * (found / bf16 - 1));
+    std::printf("perplexity: bf16 %.4f, %s %.4f (%+.3f %%)\n", bf16, weights, found,
+                100 * (found / bf16 - 1));
     EXPECT_LE(found, bf16 * most) << weights;
   }
 }
