@@ -329,8 +329,9 @@ run_all_tests() {
   run_tests asan address+undefined-soak -L '^soak$' -j 1
   run_tests asan fuzz -L '^fuzz$' -j 2
   build_preset tsan colibri_sanitized_tests
-  # Tests labelled single-thread have no threads to get wrong.
-  run_tests tsan thread -L '^quick$' -LE '^(slow-sanitizer|single-thread)$' -j 2
+  # Tests labelled single-thread have no threads to get wrong; those labelled threads-elsewhere start the program
+  # over what tests of the engine and other runs of the program go through with all its threads.
+  run_tests tsan thread -L '^quick$' -LE '^(slow-sanitizer|single-thread|threads-elsewhere)$' -j 2
   run_tests tsan thread-soak -L '^soak$' -j 1
 }
 
