@@ -17,6 +17,7 @@ struct Lanes {
   static constexpr int kTileRows = 6;
   static constexpr int kTileAccumulators = 6;
   static constexpr int kTilePanels = 2;
+  static constexpr int kStreamAccumulators = 4;  // enough to hide the latency of an fma
   static constexpr int kAttentionQueries = 6;
   static constexpr int kAttentionVectors = 4;
 
@@ -39,6 +40,20 @@ struct Lanes {
     return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
   }
   [[gnu::always_inline]] static Lanes load(const std::uint16_t* p) { return {widened(p), widened(p + 8)}; }
+  // Sixteen weights in the order that is cheapest, and results of that order put right.
+  [[gnu::always_inline]] static Lanes load_apart(const float* p) { return load(p); }
+  [[gnu::always_inline]] static Lanes load_apart(const std::uint16_t* p) {  // even ones, odd ones
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+            _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000U))))};
+  }
+  template <class Weight>
+  [[gnu::always_inline]] static Lanes together(Lanes apart) {
+    if constexpr (sizeof(Weight) == sizeof(float)) return apart;
+    const __m256 first = _mm256_unpacklo_ps(apart.low, apart.high);   // 0 .. 3, 8 .. 11
+    const __m256 second = _mm256_unpackhi_ps(apart.low, apart.high);  // 4 .. 7, 12 .. 15
+    return {_mm256_permute2f128_ps(first, second, 0x20), _mm256_permute2f128_ps(first, second, 0x31)};
+  }
   // The first n < 16 elements, zeros after; nothing beyond them is touched.
   [[gnu::always_inline]] static Lanes load_first(const float* p, std::uint32_t n) {
     const Mask mask = first(n);

@@ -11,7 +11,6 @@
 #include "kernels/avx2/avx2_kernels.hpp"
 #include "kernels/avx2/lanes.hpp"
 #include "kernels/vector/row_tiles.hpp"
-#include "kernels/vector/weight_prefetch.hpp"
 
 namespace colibri::kernels::avx2 {
 namespace {
@@ -23,11 +22,11 @@ struct Int4Tile {
   static constexpr int kRows = 6;
   static constexpr int kAccumulators = 6;
   static constexpr int kMaxPanels = 1;
-  static constexpr int kSingleRowPanels = kMaxPanels;
+  static constexpr int kStreamAccumulators = 1;
 
   template <int kTileRows, int kPanels>
-  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
-                   std::uint32_t panel) {
+  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row, std::uint32_t panel,
+                   const WeightsAhead& ahead) {
     const std::size_t pairs = panel_bytes / kInt4PairBytes;
     std::size_t first_pair[kTileRows];  // of each source row
     for (int r = 0; r < kTileRows; ++r) {
@@ -38,9 +37,9 @@ struct Int4Tile {
     Lanes sums[kTileRows][kPanels];
     for (int r = 0; r < kTileRows; ++r) sums[r][0] = Lanes::zero();
 
+    WeightFetcher<kPanels, kInt4PairBytes> fetcher(ahead);
     for (std::size_t g = 0; g < pairs; ++g, weights += kInt4PairBytes) {
-      // Weights in memory were measured at 31 GB/s instead of 27.
-      if constexpr (kTileRows == 1) prefetch_weights<kInt4PairBytes, 8192>(weights);
+      fetcher.step(weights, panel_bytes);
       // In one place: there are not enough registers to point to each row.
       alignas(32) std::int8_t values[kTileRows][kInt8Group];
 #pragma GCC unroll 16

@@ -17,6 +17,7 @@ struct Lanes {
   static constexpr int kTileRows = 12;
   static constexpr int kTileAccumulators = 24;
   static constexpr int kTilePanels = 4;
+  static constexpr int kStreamAccumulators = 8;  // enough to hide the latency of an fma
   static constexpr int kAttentionQueries = 6;
   static constexpr int kAttentionVectors = 8;
 
@@ -28,6 +29,15 @@ struct Lanes {
   [[gnu::always_inline]] static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
   [[gnu::always_inline]] static Lanes load(const std::uint16_t* p) {
     return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  // Sixteen weights in the order that is cheapest, and results of that order put right: here as they are.
+  template <class Weight>
+  [[gnu::always_inline]] static Lanes load_apart(const Weight* p) {
+    return load(p);
+  }
+  template <class Weight>
+  [[gnu::always_inline]] static Lanes together(Lanes apart) {
+    return apart;
   }
   // The first n < 16 elements, zeros after; nothing beyond them is touched.
   [[gnu::always_inline]] static Lanes load_first(const float* p, std::uint32_t n) {

@@ -10,7 +10,6 @@
 #include "kernels/avx512/avx512_kernels.hpp"
 #include "kernels/avx512/lanes.hpp"
 #include "kernels/vector/row_tiles.hpp"
-#include "kernels/vector/weight_prefetch.hpp"
 
 namespace colibri::kernels::avx512 {
 namespace {
@@ -22,11 +21,11 @@ struct Int4Tile {
   static constexpr int kRows = 6;
   static constexpr int kAccumulators = 12;
   static constexpr int kMaxPanels = 2;
-  static constexpr int kSingleRowPanels = 1;  // then weights are one stream, which prefetch can follow
+  static constexpr int kStreamAccumulators = 1;
 
   template <int kTileRows, int kPanels>
-  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
-                   std::uint32_t panel) {
+  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row, std::uint32_t panel,
+                   const WeightsAhead& ahead) {
     const std::size_t pairs = panel_bytes / kInt4PairBytes;
     std::size_t first_pair[kTileRows];  // of each source row
     for (int r = 0; r < kTileRows; ++r) {
@@ -41,9 +40,9 @@ struct Int4Tile {
 #pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::zero();
     }
+    WeightFetcher<kPanels, kInt4PairBytes> fetcher(ahead);
     for (std::size_t g = 0; g < pairs; ++g, weights += kInt4PairBytes) {
-      // Weights in memory were measured at 27 GB/s instead of 18.
-      if constexpr (kTileRows == 1) prefetch_weights<kInt4PairBytes, 4096>(weights);
+      fetcher.step(weights, panel_bytes);
       Lanes both[kTileRows][kPanels];  // scaled dot products of the two groups
 #pragma GCC unroll 2
       for (std::uint32_t half = 0; half < 2; ++half) {

@@ -21,11 +21,11 @@ struct Int8Tile {
   static constexpr int kRows = 8;
   static constexpr int kAccumulators = 16;
   static constexpr int kMaxPanels = 2;
-  static constexpr int kSingleRowPanels = 1;  // then weights are one stream, which prefetch can follow
+  static constexpr int kStreamAccumulators = 1;
 
   template <int kTileRows, int kPanels>
-  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
-                   std::uint32_t panel) {
+  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row, std::uint32_t panel,
+                   const WeightsAhead& ahead) {
     const std::size_t groups = panel_bytes / kInt8GroupBytes;
     std::size_t first_group[kTileRows];  // of each source row
     for (int r = 0; r < kTileRows; ++r) {
@@ -40,7 +40,9 @@ struct Int8Tile {
 #pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::zero();
     }
+    WeightFetcher<kPanels, kInt8GroupBytes> fetcher(ahead);
     for (std::size_t g = 0; g < groups; ++g, weights += kInt8GroupBytes) {
+      fetcher.step(weights, panel_bytes);
       const std::int8_t* values[kTileRows];
       __m512i dots[kTileRows][kPanels];
 #pragma GCC unroll 16

@@ -15,11 +15,12 @@ struct FloatTile {
   static constexpr int kRows = L::kTileRows;
   static constexpr int kAccumulators = L::kTileAccumulators;
   static constexpr int kMaxPanels = L::kTilePanels;
-  static constexpr int kSingleRowPanels = kMaxPanels;
+  static constexpr int kStreamAccumulators = L::kStreamAccumulators;
+  static constexpr std::uint32_t kStretchInputs = 8;  // lines of a cache, whole ones
 
   template <int kTileRows, int kPanels>
-  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
-                   std::uint32_t panel) {
+  static void tile(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row, std::uint32_t panel,
+                   const WeightsAhead& ahead) {
     const float* x[kTileRows];
     for (int r = 0; r < kTileRows; ++r) {
       x[r] = args.x + std::size_t{source_row(args, row + static_cast<std::uint32_t>(r))} * args.x_stride;
@@ -33,17 +34,31 @@ struct FloatTile {
 #pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) sums[r][p] = L::zero();
     }
-    const std::uint32_t inputs = args.weights.inputs;
-    for (std::size_t k = 0; k < inputs; ++k, weights += kPanelOutputs) {
+    const auto add_input = [&](std::size_t k) {
       L w[kPanels];
 #pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p) w[p] = L::load(weights + p * panel_elements);
+      for (int p = 0; p < kPanels; ++p) w[p] = L::load_apart(weights + p * panel_elements);
 #pragma GCC unroll 16
       for (int r = 0; r < kTileRows; ++r) {
         const L value = L::all(x[r][k]);
 #pragma GCC unroll 16
         for (int p = 0; p < kPanels; ++p) sums[r][p] = L::fma(value, w[p], sums[r][p]);
       }
+      weights += kPanelOutputs;
+    };
+    WeightFetcher<kPanels, kStretchInputs * kPanelOutputs * sizeof(Weight)> fetcher(ahead);
+    const std::uint32_t inputs = args.weights.inputs;
+    std::size_t k = 0;
+    while (k + kStretchInputs <= inputs) {
+      fetcher.step(reinterpret_cast<const std::byte*>(weights), panel_bytes);
+#pragma GCC unroll 2
+      for (std::uint32_t i = 0; i < kStretchInputs; ++i) add_input(k++);
+    }
+    for (; k < inputs; ++k) add_input(k);
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 16
+      for (int p = 0; p < kPanels; ++p) sums[r][p] = L::template together<Weight>(sums[r][p]);
     }
     store_tile(args, row, panel, sums);
   }
