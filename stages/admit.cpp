@@ -4,10 +4,13 @@
 // with prompt chunks of started sequences, then with new sequences in the order of `order`, as
 // long as KV pages for all they can ever need are free. A started sequence therefore always
 // finishes, unless it is cancelled: then it leaves when it is in no step. A sequence is in one
-// step at a time; with two steps in flight the sequences are shared out between them.
+// step at a time; with two steps in flight the sequences are shared out between them. Steps of prompts
+// alone may come back before their results are out (Step::answered_later): until these are, nothing of
+// their sequences is looked at that `sample` may change.
 #include "stages/admit.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <colibri/services.hpp>
 #include <deque>
@@ -17,6 +20,7 @@
 
 #include "stages/kv_pages.hpp"
 #include "stages/request_check.hpp"
+#include "stages/sample.hpp"
 #include "stages/sequence_output.hpp"
 #include "stages/step_builder.hpp"
 #include "stages/waiting_requests.hpp"
@@ -25,7 +29,8 @@ namespace colibri {
 namespace {
 
 constexpr PortInfo kInputs[] = {
-    {"done", MessageType::step_done, "steps whose rows were all sampled", true, false, true},
+    {"done", MessageType::step_done, "steps that are done; and that results which came later are out", true,
+     false, true},
     {"requests", MessageType::request, "tokenized requests, in order of arrival"},
 };
 constexpr PortInfo kOutputs[] = {
@@ -88,6 +93,7 @@ class Admit final : public Stage {
     for (Step& step : services_->steps) free_steps_.push_back(&step);
     members_.resize(services_->steps.size());
     for (auto& members : members_) members.reserve(plan.max_rows);
+    unanswered_.reserve(plan.max_rows);
     requests_ = context.counter("requests_total");
     refused_ = context.counter("refused_total");
     cancelled_ = context.counter("cancelled_total");
@@ -105,7 +111,11 @@ class Admit final : public Stage {
 
   Wait on_message(Message& message, Emitter& out) override {
     if (message.port == kDone) {
-      finish_step(*message.step());
+      if (message.object != nullptr) {
+        finish_step(*message.step(), /*results_later=*/message.count > 0);
+      } else {
+        results_are_out();
+      }
     } else if (message.port == kRequests) {
       take(message.take_sequence(), out);
     } else {
@@ -129,6 +139,7 @@ class Admit final : public Stage {
     running_.clear();
     waiting_.clear();
     members_.clear();
+    unanswered_.clear();
     free_steps_.clear();
     step_pages_.clear();
     pages_.reset();
@@ -140,6 +151,7 @@ class Admit final : public Stage {
     std::unique_ptr<Sequence> sequence;
     std::uint32_t planned = 0;  // positions computed when the step it is in is done
     bool in_step = false;
+    bool unanswered = false;  // `sample` has rows of a step that it was in
 
     std::uint32_t ready_rows() const noexcept {
       return static_cast<std::uint32_t>(sequence->tokens.size()) - sequence->computed;
@@ -179,36 +191,71 @@ class Admit final : public Stage {
     waiting_level_->set(waiting_.size());
   }
 
-  void finish_step(Step& step) {
+  void finish_step(Step& step, bool results_later) {
     std::vector<Running*>& members = members_[step.slot];
-    bool any_finished = false;
+    bool any_left = false;
     for (Running* member : members) {
       member->sequence->computed = member->planned;
       member->in_step = false;
-      if (member->sequence->finished) {
-        if (!member->sequence->in_one_step) pages_->give_back(member->sequence->kv_blocks);
-        waiting_.finished(*member->sequence);
-        any_finished = true;
-      } else if (cancelled(*member->sequence)) {
-        leave(*member->sequence);
-        any_finished = true;
-      } else {
+      member->unanswered = results_later;
+      if (results_later) {
         ready_rows_ += member->ready_rows();
+        // `sample` needs no keys.
+        if (member->ready_rows() == 0 && !member->sequence->in_one_step)
+          pages_->give_back(member->sequence->kv_blocks);
+      } else {
+        any_left |= !stays(*member);
       }
+    }
+    if (results_later) {
+      assert(unanswered_.empty());
+      std::swap(unanswered_, members);
     }
     members.clear();
     step_pages_[step.slot].give_back();
     free_steps_.push_back(&step);
     count_small_time();
     if (step.rows * 2 < services_->plan.max_rows) --small_under_way_;
-    if (any_finished) forget_finished();
+    if (any_left) forget_finished();
     running_level_->set(running_.size());
     pages_level_->set(pages_->total() - pages_->free());
   }
 
+  // Of the last step that came back before its results. Those of its sequences that are in a step again are
+  // looked at when that one is done.
+  void results_are_out() {
+    bool any_left = false;
+    for (Running* member : unanswered_) {
+      member->unanswered = false;
+      if (member->in_step) continue;
+      ready_rows_ -= member->ready_rows();
+      any_left |= !stays(*member);
+    }
+    unanswered_.clear();
+    if (any_left) forget_finished();
+    running_level_->set(running_.size());
+    pages_level_->set(pages_->total() - pages_->free());
+  }
+
+  // What becomes of a sequence that is in no step, and of which no result is to come: false when it ends.
+  bool stays(Running& running) {
+    Sequence& sequence = *running.sequence;
+    if (sequence.finished) {
+      if (!sequence.in_one_step) pages_->give_back(sequence.kv_blocks);
+      waiting_.finished(sequence);
+      return false;
+    }
+    if (cancelled(sequence)) {
+      leave(sequence);
+      return false;
+    }
+    ready_rows_ += running.ready_rows();
+    return true;
+  }
+
   void forget_finished() {
     std::erase_if(running_, [](const std::unique_ptr<Running>& running) {
-      return !running->in_step && running->sequence->finished;
+      return !running->in_step && !running->unanswered && running->sequence->finished;
     });
   }
 
@@ -229,7 +276,7 @@ class Admit final : public Stage {
     take_until_ = services_->source->pulled();  // some may be on their way still, or held back
     for (const auto& sequence : waiting_.remove_cancelled()) leave_waiting(*sequence);
     for (const auto& running : running_) {
-      if (!running->in_step && cancelled(*running->sequence)) leave_ready(*running);
+      if (!running->in_step && !running->unanswered && cancelled(*running->sequence)) leave_ready(*running);
     }
     forget_finished();
     Sequence unread;
@@ -273,7 +320,7 @@ class Admit final : public Stage {
     for (;;) {
       if (!send_waves(out) || !send_answers(out)) return Wait::output_space;
       const bool stopping = services_->stopping && services_->stopping();
-      const bool idle = free_steps_.size() == services_->steps.size();
+      const bool idle = free_steps_.size() == services_->steps.size() && unanswered_.empty();
       if (idle && (stopping || (input_ended_ && running_.empty() && waiting_.empty()))) {
         ended_ = true;
         out.end();
@@ -344,8 +391,8 @@ class Admit final : public Stage {
     for (const bool decodes : {true, false}) {
       for (const auto& running : running_) {
         if (builder.room() == 0 || builder.rows() >= share) break;
-        if (running->in_step || running->decodes() != decodes) continue;
-        if (cancelled(*running->sequence)) {
+        if (running->in_step || running->decodes() != decodes || running->ready_rows() == 0) continue;
+        if (!running->unanswered && cancelled(*running->sequence)) {
           leave_ready(*running);
           any_left = true;
         } else {
@@ -364,6 +411,11 @@ class Admit final : public Stage {
     step.followed =
         !input_ended_ || ready_rows_ + waiting_rows_ > 0 ||
         std::any_of(members.begin(), members.end(), [](const Running* m) { return m->goes_on(); });
+    // A sequence is looked at after every second step at least: whether it was cancelled, or has failed.
+    step.answered_later = step.followed && step.rows <= deferrable_rows(services_->plan) &&
+                          std::all_of(members.begin(), members.end(), [](const Running* member) {
+                            return is_prompt_only(*member->sequence) && !member->unanswered;
+                          });
     steps_->add(1);
     waiting_level_->set(waiting_.size());
     running_level_->set(running_.size());
@@ -445,6 +497,7 @@ class Admit final : public Stage {
   WaitingRequests waiting_;
   std::vector<std::unique_ptr<Running>> running_;  // in order of start
   std::vector<std::vector<Running*>> members_;     // [steps] sequences of each step
+  std::vector<Running*> unanswered_;               // of a step that came back before its results
   std::vector<Step*> free_steps_;
   std::deque<std::unique_ptr<Outcome>> answers_;  // to cancelled requests, not sent yet
   std::uint64_t waiting_rows_ = 0;                // prompt rows of those that wait

@@ -3,9 +3,14 @@
 //
 // The rows of a sequence arrive in position order, so sums over positions have one order
 // whatever the steps and waves were. A sequence that fails is answered at once and only once.
+//
+// Where no next token depends on it (Step::answered_later), the rows are kept and the step is given back as
+// it is: while the next one's experts are read there is time for the head, which no drive could use
+// otherwise.
 #include "stages/sample.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <colibri/services.hpp>
 #include <optional>
@@ -26,7 +31,8 @@ constexpr PortInfo kInputs[] = {
     {"waves", MessageType::wave, "waves after the last layer", true, false, false, "finished"},
 };
 constexpr PortInfo kOutputs[] = {
-    {"done", MessageType::step_done, "steps of which all waves were sampled"},
+    {"done", MessageType::step_done,
+     "steps of which all waves have come; and that results which came later are out"},
     {"outcomes", MessageType::outcome, "finished results and streamed pieces"},
 };
 constexpr MetricInfo kMetrics[] = {
@@ -40,12 +46,29 @@ enum Output : std::uint32_t { kDone, kOutcomes };
 constexpr std::uint32_t kTileRows = 32;    // rows whose logits are held at a time
 constexpr std::uint64_t kElementCost = 4;  // norm or exponential of one value, in multiply-adds
 
+// Of rows that may be kept. Steps of more take so long that reads hide in them.
+constexpr std::uint64_t kKeptBytes = 16 << 20;
+
+// What `sample` must know of the rows of a step.
+struct StepRows {
+  Sequence* const* sequences = nullptr;      // [rows]
+  const std::uint32_t* positions = nullptr;  // [rows]
+  const std::uint8_t* flags = nullptr;       // [rows]
+  const Status* row_status = nullptr;        // [rows]
+  const float* residual = nullptr;           // [rows, hidden]
+};
+
+StepRows rows_of(const Step& step) noexcept {
+  return {step.sequences, step.positions, step.flags, step.row_status, step.residual};
+}
+
 struct Scratch {
   float* normed = nullptr;         // [tile, hidden]
   std::byte* quantized = nullptr;  // [tile] rows; null unless weights are integers
   float* logits = nullptr;         // [tile, vocab]
   std::uint32_t* order = nullptr;  // [threads, vocab]
   float* weights = nullptr;        // [threads, vocab]
+  float* kept = nullptr;           // [deferrable_rows, hidden]
 };
 
 std::uint32_t tile_rows(const PlanInputs& inputs) noexcept { return std::min(kTileRows, inputs.wave_rows); }
@@ -62,6 +85,7 @@ Scratch lay_out(MemoryCursor& cursor, const PlanInputs& inputs) {
   scratch.logits = cursor.take<float>(rows * spec.vocab_size);
   scratch.order = cursor.take<std::uint32_t>(lanes * spec.vocab_size);
   scratch.weights = cursor.take<float>(lanes * spec.vocab_size);
+  scratch.kept = cursor.take<float>(std::uint64_t{deferrable_rows(inputs)} * spec.hidden_size);
   return scratch;
 }
 
@@ -80,6 +104,7 @@ class Sample final : public Stage {
     logit_rows_.reserve(rows);
     draws_.resize(rows);
     pending_.reserve(std::size_t{2} * services_->plan.wave_rows);
+    kept_.lay_out(deferrable_rows(services_->plan));
     logit_rows_total_ = context.counter("logit_rows_total");
     generated_ = context.counter("generated_tokens_total");
     finished_ = context.counter("finished_total");
@@ -88,23 +113,65 @@ class Sample final : public Stage {
   }
 
   Wait on_message(Message& message, Emitter& out) override {
-    Wave& wave = *message.wave();
-    sample_wave(wave);
-    // Nothing below needs the step or its sequences any more: results were moved out.
+    const Wave& wave = *message.wave();
     Step& step = *wave.step;
-    if (++step.waves_sampled == step.wave_count)
-      out.emit(kDone, {.type = MessageType::step_done, .object = &step});
-    return send_outcomes(out);
+    const bool later = step.answered_later && !tracing();
+    if (later) {
+      keep(wave);
+    } else {
+      for (std::uint32_t row = wave.row_begin; row < wave.row_end;)
+        row = sample_tile(rows_of(step), row, wave.row_end);
+    }
+    // Nothing below needs the step, nor its sequences unless they were kept: results were moved out.
+    if (++step.waves_sampled == step.wave_count) {
+      kept_.complete = later;
+      out.emit(kDone, {.type = MessageType::step_done, .count = later ? 1U : 0U, .object = &step});
+    }
+    return what_next(out);
   }
 
-  Wait resume(Emitter& out) override { return send_outcomes(out); }
+  // Takes no waves while there is something left to do for the step before.
+  Wait resume(Emitter& out) override {
+    if (next_pending_ == pending_.size() && kept_.complete) {
+      kept_.next = sample_tile(kept_.view(scratch_.kept), kept_.next, kept_.rows);
+      if (kept_.next == kept_.rows) {
+        kept_.clear();
+        out.emit(kDone, {.type = MessageType::step_done});
+      }
+    }
+    return what_next(out);
+  }
 
   void stop() noexcept override {
     pending_.clear();
     next_pending_ = 0;
+    kept_.clear();
   }
 
  private:
+  // The rows of a step that was given back.
+  struct KeptRows {
+    void lay_out(std::uint32_t most) {
+      sequences.resize(most);
+      positions.resize(most);
+      flags.resize(most);
+      row_status.resize(most);
+    }
+    void clear() noexcept {
+      rows = next = 0;
+      complete = false;
+    }
+    StepRows view(const float* residual) const noexcept {
+      return {sequences.data(), positions.data(), flags.data(), row_status.data(), residual};
+    }
+    std::uint32_t rows = 0, next = 0;  // next: the first that is not sampled
+    bool complete = false;             // all waves have come
+    std::vector<Sequence*> sequences;
+    std::vector<std::uint32_t> positions;
+    std::vector<std::uint8_t> flags;
+    std::vector<Status> row_status;
+  };
+
   // What was computed for one row of the tile.
   struct Draw {
     bool finite = true;
@@ -113,20 +180,32 @@ class Sample final : public Stage {
 
   bool tracing() const { return services_->trace != nullptr && services_->trace->wants_values(); }
 
-  void sample_wave(const Wave& wave) {
+  void keep(const Wave& wave) {
     Step& step = *wave.step;
-    const bool all_rows = tracing();
-    for (std::uint32_t row = wave.row_begin; row < wave.row_end; ++row) {
-      Sequence& sequence = *step.sequences[row];
-      if (!step.row_status[row] && !sequence.finished) fail(sequence, step.row_status[row]);
-      if (!all_rows && (step.flags[row] == kRowNone || sequence.finished)) continue;
-      tile_.push_back(row);
-      if (tile_.size() == tile_rows(services_->plan)) run_tile(step, all_rows);
-    }
-    if (!tile_.empty()) run_tile(step, all_rows);
+    const std::size_t hidden = spec_->hidden_size;
+    const std::uint32_t begin = wave.row_begin, end = wave.row_end;
+    assert(begin == kept_.rows && "waves of one step at a time, in order");
+    std::copy(step.sequences + begin, step.sequences + end, kept_.sequences.begin() + begin);
+    std::copy(step.positions + begin, step.positions + end, kept_.positions.begin() + begin);
+    std::copy(step.flags + begin, step.flags + end, kept_.flags.begin() + begin);
+    std::move(step.row_status + begin, step.row_status + end, kept_.row_status.begin() + begin);
+    std::copy(step.residual + begin * hidden, step.residual + end * hidden, scratch_.kept + begin * hidden);
+    kept_.rows = end;
   }
 
-  void run_tile(Step& step, bool all_rows) {
+  // Samples rows from `row` on, as many as make a tile; returns the one to go on with.
+  std::uint32_t sample_tile(const StepRows& step, std::uint32_t row, std::uint32_t end) {
+    const bool all_rows = tracing();
+    for (; row < end && tile_.size() < tile_rows(services_->plan); ++row) {
+      Sequence& sequence = *step.sequences[row];
+      if (!step.row_status[row] && !sequence.finished) fail(sequence, step.row_status[row]);
+      if (all_rows || (step.flags[row] != kRowNone && !sequence.finished)) tile_.push_back(row);
+    }
+    if (!tile_.empty()) run_tile(step, all_rows);
+    return row;
+  }
+
+  void run_tile(const StepRows& step, bool all_rows) {
     const auto rows = static_cast<std::uint32_t>(tile_.size());
     const std::size_t hidden = spec_->hidden_size;
     for_ranges(*context_, rows, kElementCost * hidden, [&](std::uint32_t begin, std::uint32_t end) {
@@ -165,7 +244,7 @@ class Sample final : public Stage {
   }
 
   // Draws and log-probabilities; rows are independent, each lane has scratch of its own.
-  void draw_rows(const Step& step) {
+  void draw_rows(const StepRows& step) {
     const std::size_t rows = logit_rows_.size();
     const std::size_t vocab = spec_->vocab_size;
     const std::size_t lanes = std::min<std::size_t>(
@@ -181,7 +260,7 @@ class Sample final : public Stage {
     context_->parallel(lanes, run_lane);
   }
 
-  void draw(const Step& step, std::uint32_t row, const float* logits, const SamplingScratch& scratch,
+  void draw(const StepRows& step, std::uint32_t row, const float* logits, const SamplingScratch& scratch,
             Draw& draw) const {
     const Sequence& sequence = *step.sequences[row];
     const Request& request = sequence.request;
@@ -204,7 +283,7 @@ class Sample final : public Stage {
   }
 
   // Gives one row's results to its sequence, in row order. state [hidden]; `drawn` null without logits.
-  void finish_row(const Step& step, std::uint32_t row, const float* state, Draw* drawn) {
+  void finish_row(const StepRows& step, std::uint32_t row, const float* state, Draw* drawn) {
     Sequence& sequence = *step.sequences[row];
     const std::uint8_t flags = step.flags[row];
     if (sequence.finished) return;
@@ -279,7 +358,7 @@ class Sample final : public Stage {
     failed_->add(1);
   }
 
-  void trace(const Step& step) const {
+  void trace(const StepRows& step) const {
     const std::size_t vocab = spec_->vocab_size;
     for (std::size_t i = 0; i < logit_rows_.size(); ++i) {
       const std::uint32_t row = tile_[logit_rows_[i]];
@@ -288,15 +367,15 @@ class Sample final : public Stage {
     }
   }
 
-  // A wave may finish more requests than the edge has room for.
-  Wait send_outcomes(Emitter& out) {
+  // A tile may finish more requests than the edge has room for.
+  Wait what_next(Emitter& out) {
     while (next_pending_ < pending_.size() && out.room(kOutcomes) > 0) {
       out.emit(kOutcomes, outcome_message(std::move(pending_[next_pending_++])));
     }
     if (next_pending_ < pending_.size()) return Wait::output_space;
     pending_.clear();
     next_pending_ = 0;
-    return Wait::none;
+    return kept_.complete ? Wait::output_space : Wait::none;
   }
 
   StageContext* context_ = nullptr;
@@ -305,6 +384,7 @@ class Sample final : public Stage {
   const ModelSpec* spec_ = nullptr;
   std::optional<SequenceOutput> output_;
   Scratch scratch_;
+  KeptRows kept_;
   std::vector<std::uint32_t> tile_;        // step rows of the tile
   std::vector<std::uint32_t> logit_rows_;  // indices into tile_
   std::vector<Draw> draws_;                // of logit_rows_
@@ -326,10 +406,18 @@ const StageInfo kSampleInfo = {
     .params = {},
     .metrics = kMetrics,
     .max_emits = 1,
+    .gives_way = true,
     .memory = {.dense = true, .steps = true},
 };
 
 std::unique_ptr<Stage> create_sample() { return std::make_unique<Sample>(); }
+
+std::uint32_t deferrable_rows(const PlanInputs& inputs) noexcept {
+  // With several steps in flight one computes while the other waits, and their waves come mixed.
+  if (inputs.in_flight > 1) return 0;
+  const std::uint64_t row_bytes = std::uint64_t{inputs.spec->hidden_size} * sizeof(float);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(inputs.max_rows, kKeptBytes / row_bytes));
+}
 
 std::uint64_t sample_memory_bytes(const PlanInputs& inputs) {
   MemoryCursor cursor;

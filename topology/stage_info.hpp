@@ -18,7 +18,7 @@ namespace colibri {
 enum class MessageType : std::uint8_t {
   request,        // Sequence*: a parsed request, tokenized
   wave,           // Wave*: rows of a step, on their way through the layers
-  step_done,      // Step*: all rows of the step were sampled
+  step_done,      // Step*: it may be used again; null: results of the one before are out
   outcome,        // Outcome*: a finished result, or a streamed piece of one
   demand,         // Visit*: experts that a wave needs now
   visit,          // Visit*: all waves are routed, rows per expert are known
@@ -112,6 +112,8 @@ struct StageInfo {
   // Makes messages by itself: resumed until it reports Wait::input, and again after each message. Its inputs,
   // if any, are feedback.
   bool source = false;
+  // Lets others go first after each Wait::output_space: what it does then is not urgent.
+  bool gives_way = false;
   // Takes the parameter `experts`: several stages of the kind may share out the experts of the model.
   bool partitioned = false;
   std::span<const StateNeed> state_needs = {};

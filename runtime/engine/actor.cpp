@@ -82,11 +82,16 @@ Actor* Actor::run() {
   // Woken by a thread of its own before all stages have started: it is woken again when they have.
   Actor* next = nullptr;
   if (phase_ == nullptr || phase_->load(std::memory_order_seq_cst) != RunPhase::starting) next = take_turn();
+  const bool last = gave_way();  // from here on others may run it
   std::uint8_t running = kRunning;
   if (!state_.compare_exchange_strong(running, 0, std::memory_order_seq_cst)) {
     // Nobody has scheduled it. An exchange, which hands on what those who made it due have written.
     state_.exchange(kDue, std::memory_order_seq_cst);
-    executor_.schedule(*this, false);
+    if (last) {
+      executor_.schedule_last(*this);
+    } else {
+      executor_.schedule(*this, false);
+    }
   }
   return next;
 }
@@ -105,10 +110,15 @@ Actor* Actor::take_turn() {
   outside_hops_ns_ = 0;
   const int calls_per_run = executor_.calls_per_run();
   int calls = 0;
-  while (!ended() && !aborted() && calls < calls_per_run && step()) ++calls;
+  bool gives_way = false;
+  while (!ended() && !aborted() && calls < calls_per_run && !gives_way && step()) {
+    ++calls;
+    gives_way = info_.gives_way && blocked_ == Wait::output_space;
+  }
+  gave_way_.store(gives_way, std::memory_order_relaxed);
   if (aborted() && !ended()) leave();
   if (ended()) discard_inputs();
-  if (!ended() && calls == calls_per_run) wake(false);
+  if (!ended() && (gives_way || calls == calls_per_run)) wake(false);
   Actor* const next = announce(true);
   if (hops_timed_) {
     clock_ns_ = now_ns();

@@ -75,6 +75,8 @@ class Actor final : private Emitter, private CompletionPort {
   bool due() const noexcept { return (state_.load(std::memory_order_relaxed) & kDue) != 0; }
   // Changes with each run that begins or ends; odd while one goes on.
   std::uint32_t turn() const noexcept { return turn_.load(std::memory_order_relaxed); }
+  // Its last run ended so that others go first (StageInfo::gives_way).
+  bool gave_way() const noexcept { return gave_way_.load(std::memory_order_relaxed); }
   // Schedules a run that was due and did not come. One run more than needed does no harm.
   void wake_again() { executor_.schedule(*this, true); }
   // Makes calls, if it is due and does not run already. Returns an actor that the executor must run, or
@@ -165,6 +167,7 @@ class Actor final : private Emitter, private CompletionPort {
   Message* delivered_ = nullptr;  // the message that the stage is being called with
   bool passed_on_ = false;        // what belongs to its receiver was sent on in this call
   std::uint32_t runs_ = 0;
+  std::atomic<bool> gave_way_{false};
   bool hops_timed_ = false;            // in this run
   std::uint64_t clock_ns_ = 0;         // last reading in this run
   std::uint64_t outside_hops_ns_ = 0;  // of this run: in the stage without its emits

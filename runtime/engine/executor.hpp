@@ -15,6 +15,9 @@ class Executor {
   // Lets actor.run() be called soon, never twice at the same time. `foreign` says that the caller may be
   // outside the actor's placement.
   virtual void schedule(Actor& actor, bool foreign) = 0;
+  // The same, behind what is due already, as far as there is an order: at once where a thread has nothing to
+  // do. For what is not urgent. Called on a thread of the actor's placement.
+  virtual void schedule_last(Actor& actor) { schedule(actor, /*foreign=*/true); }
   // Calls of one run of an actor, after which others get their turn.
   virtual int calls_per_run() const noexcept { return 32; }
   // How long what an actor has sent may lie while its run goes on, before those who wait for it are woken.

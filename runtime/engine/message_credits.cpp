@@ -33,7 +33,8 @@ MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batche
   };
   const std::uint64_t waves = plan.wave_credits();
   set(MessageType::wave, waves);
-  set(MessageType::step_done, plan.in_flight);
+  // One a step. Where that is one alone, another one tells of results that came after it.
+  set(MessageType::step_done, std::max<std::uint64_t>(plan.in_flight, 2));
   set(MessageType::visit, visits_of(plan));
   // One a wave, and one more a wave that tells the end of a visit in which it demanded nothing new.
   set(MessageType::demand, 2 * waves);

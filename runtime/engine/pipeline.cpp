@@ -303,12 +303,16 @@ bool Pipeline::wait_for(std::chrono::milliseconds limit) {
 // at hand and an actor due. An actor that is due, does not run and has not run since the last look is such a
 // case, or a processor much too busy: the waiting thread schedules it once more, and works in its arena until
 // that is idle.
+// One that gave way may have to wait for as long as others run.
 void Pipeline::help_stalled() {
+  const bool others_run = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.actor->turn() != member.seen_turn;
+  });
   for (Member& member : members_) {
     const bool due = member.actor->due();
     const std::uint32_t turn = member.actor->turn();
     const bool seen = alone_ || (member.seen_due && turn == member.seen_turn);
-    const bool stalled = due && seen && turn % 2 == 0;
+    const bool stalled = due && seen && turn % 2 == 0 && !(others_run && member.actor->gave_way());
     member.seen_due = due;
     member.seen_turn = turn;
     if (!stalled) continue;

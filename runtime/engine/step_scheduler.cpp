@@ -23,6 +23,12 @@ void StepScheduler::schedule(Actor& actor, bool) {
   scheduled_.notify_one();
 }
 
+void StepScheduler::schedule_last(Actor& actor) {
+  if (!first_) return schedule(actor, false);
+  const std::lock_guard lock(mutex_);
+  last_.push_back(&actor);
+}
+
 void StepScheduler::parallel(std::size_t tiles, std::size_t, void (*body)(void*, std::size_t), void* object) {
   order_.resize(tiles);
   std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -36,6 +42,7 @@ void StepScheduler::parallel(std::size_t tiles, std::size_t, void (*body)(void*,
 void StepScheduler::clear() {
   const std::lock_guard lock(mutex_);
   ready_.clear();
+  last_.clear();
 }
 
 void StepScheduler::run_until(const std::function<bool()>& done) {
@@ -43,6 +50,7 @@ void StepScheduler::run_until(const std::function<bool()>& done) {
     Actor* actor = nullptr;
     {
       std::unique_lock lock(mutex_);
+      if (ready_.empty()) std::swap(ready_, last_);
       if (ready_.empty() && idle_) {
         lock.unlock();
         if (idle_()) continue;

@@ -34,6 +34,8 @@ class StepScheduler final : public Executor {
   std::uint64_t most_unannounced_ns() const noexcept override { return 0; }
 
   void schedule(Actor& actor, bool foreign) override;
+  // Where stages run first, these run last; else in any order, like all.
+  void schedule_last(Actor& actor) override;
   // Tiles run inline, in a shuffled order.
   void parallel(std::size_t tiles, std::size_t workers, void (*body)(void*, std::size_t),
                 void* object) override;
@@ -52,7 +54,7 @@ class StepScheduler final : public Executor {
   const Actor* running_ = nullptr;
   std::mutex mutex_;
   std::condition_variable scheduled_;
-  std::vector<Actor*> ready_;
+  std::vector<Actor*> ready_, last_;
   std::vector<std::size_t> order_;  // of the tiles of one call of parallel
 };
 

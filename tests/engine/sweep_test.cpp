@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <memory>
 #include <random>
 #include <set>
 
+#include "io/read/virtual_device.hpp"
+#include "runtime/engine/step_scheduler.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/watchdog.hpp"
 
 namespace colibri::testing {
 namespace {
@@ -78,6 +82,33 @@ class Sweep : public ::testing::TestWithParam<const char*> {
   }
   const std::filesystem::path container_ = golden_container(GetParam(), "config.json", "auto");
 };
+
+// Steps come back before their results, or several are computed at a time while others wait for the drive.
+TEST_P(Sweep, SmallStepsGiveTheSameBitsInAnyOrder) {
+  std::vector<std::vector<std::uint32_t>> expected;
+  for (const char* in_flight : {"1", "2", "3"}) {
+    const auto engine = open({{"memory.experts", "25%"},
+                              {"steps.max_rows", "24"},
+                              {"steps.wave_rows", "5"},
+                              {"steps.in_flight", in_flight}},
+                             false);
+    ASSERT_NE(engine, nullptr);
+    for (std::uint32_t seed = 0; seed < 12; ++seed) {
+      SCOPED_TRACE(std::string(in_flight) + " in flight, seed " + std::to_string(seed));
+      const auto device = std::make_shared<VirtualDevice>(
+          std::vector<DeviceLaw>{{.bytes_per_second = 200'000'000, .channels = 1 + seed % 4}});
+      StepScheduler scheduler(seed, [&] { return device->advance(); });
+      const Watchdog watchdog("a job of small steps");
+      const JobRun run =
+          run_job(*engine, prompts(engine->spec()), {.stepped = &scheduler, .virtual_device = device});
+      ASSERT_EQ(run.results.size(), kPrompts);
+      std::vector<std::vector<std::uint32_t>> bits;
+      for (const RequestResult& result : run.results) bits.push_back(bits_of(result));
+      if (expected.empty()) expected = bits;
+      EXPECT_EQ(bits, expected);
+    }
+  }
+}
 
 TEST_P(Sweep, ReadsEachRecordOnceForTheWholeJob) {
   for (const char* memory : {"min", "50%"}) {

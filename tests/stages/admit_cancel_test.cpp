@@ -46,6 +46,65 @@ std::map<std::uint64_t, std::size_t> cancelled_answers(Bench& bench) {
 
 using Answers = std::map<std::uint64_t, std::size_t>;
 
+// A step of prompts alone is back, its results are not: its sequences stay, whatever is cancelled, until
+// these are out, and one of them that goes on is in the next step.
+TEST(AdmitCancel, SequencesStayUntilTheirResultsAreOut) {
+  Bench bench(32, 32, 1, 8, /*finite=*/false);
+  const Cancellable whole(prompt(0, 20, 1, Task::score)), cut(prompt(1, 30, 1, Task::score));
+  bench.send(whole.request);
+  bench.send(cut.request);
+  bench.admit->resume();
+  Step* step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->rows, 32U);
+  EXPECT_TRUE(step->answered_later);
+  Sequence* const first = step->sequences[0];
+  EXPECT_EQ(bench.admit->count("kv_pages"), 4U);
+  bench.admit->send(0, {.type = MessageType::step_done, .count = 1, .object = step});
+  EXPECT_EQ(bench.admit->count("kv_pages"), 2U) << "keys of a whole prompt are not needed for its results";
+  bench.admit->resume();
+  step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->rows, 18U) << "the rest of the second one";
+  whole.cancel();
+  cut.cancel();
+  tell(bench);
+  EXPECT_TRUE(bench.outcomes().empty());
+  EXPECT_EQ(bench.admit->count("running"), 2U);
+  first->finished = true;  // its result was on its way before
+  bench.admit->send(0, {.type = MessageType::step_done});
+  EXPECT_EQ(bench.admit->count("running"), 1U);
+  EXPECT_TRUE(bench.outcomes().empty());
+  bench.finish(*step);
+  EXPECT_EQ(bench.admit->count("running"), 0U);
+  EXPECT_EQ(bench.admit->count("kv_pages"), 0U);
+}
+
+// A prompt of many steps is in one after the other: each second one ends with a look at it.
+TEST(AdmitCancel, ALongPromptLeavesAfterTheNextStepAtTheLatest) {
+  Bench bench(32, 32, 1, 8, /*finite=*/false);
+  const Cancellable lengthy(prompt(0, 120, 1, Task::score));
+  bench.send(lengthy.request);
+  for (const bool later : {true, false, true}) {
+    bench.admit->resume();
+    Step* const step = bench.next_step();
+    ASSERT_NE(step, nullptr);
+    EXPECT_EQ(step->answered_later, later);
+    if (later) {
+      bench.admit->send(0, {.type = MessageType::step_done, .count = 1, .object = step});
+    } else {
+      bench.admit->send(0, {.type = MessageType::step_done});  // results of the step before
+      bench.finish(*step);
+    }
+  }
+  lengthy.cancel();
+  tell(bench);
+  EXPECT_TRUE(bench.outcomes().empty()) << "results are to come";
+  bench.admit->send(0, {.type = MessageType::step_done});
+  EXPECT_EQ(cancelled_answers(bench), (Answers{{0, 0}}));
+  EXPECT_EQ(bench.admit->count("kv_pages"), 0U);
+}
+
 TEST(AdmitCancel, AWaitingRequestIsAnsweredWhileAnotherHasTheKvRoom) {
   Bench bench(32, 32, 1, 4, /*finite=*/false);
   bench.send(prompt(0, 20, 44));  // all 4 pages

@@ -70,6 +70,13 @@ class SampleBench {
     residual[token] = 1.0F;
   }
 
+  void send_waves() {
+    Step& step = job_.services.steps[0];
+    StepCut(step);
+    for (std::uint32_t w = 0; w < step.wave_count; ++w)
+      sample_->send(0, {.type = MessageType::wave, .object = &step.waves[w]});
+  }
+
   // Sends the step's waves; the outcomes of all.
   std::vector<Outcome> run() {
     Step& step = job_.services.steps[0];
@@ -283,6 +290,48 @@ TEST(DenseSample, ScoresAndEmbeddingsEndWithTheLastPromptRow) {
   EXPECT_NEAR(embedding[kA], 1.0 / std::sqrt(row_squares), 1e-5);
   EXPECT_TRUE(scored->finished && embedded->finished);
   EXPECT_EQ(bench.stage().count("logit_rows_total"), 2U);
+}
+
+// The step comes back with its last wave, and is filled anew before anything of it was computed.
+TEST(DenseSample, AStepThatIsAnsweredLaterComesBackFirst) {
+  std::vector<std::vector<float>> logprobs;
+  for (const bool later : {false, true}) {
+    SampleBench bench;
+    Request request;
+    request.task = Task::score;
+    const auto first = bench.start(request), second = bench.start(request);
+    for (Sequence* sequence : {first.get(), second.get()}) {
+      bench.add(*sequence, 0, kRowScore, kA);
+      bench.add(*sequence, 1, kRowScore, kC);
+      bench.add(*sequence, 2, kRowLast, kC);
+    }
+    Step& step = bench.step();
+    step.answered_later = later;
+    std::vector<Outcome> outcomes;
+    if (later) {
+      bench.send_waves();
+      Message message;
+      ASSERT_TRUE(bench.stage().take(0, message));
+      EXPECT_EQ(message.step(), &step);
+      EXPECT_EQ(message.count, 1U);
+      EXPECT_TRUE(bench.outcomes().empty());
+      EXPECT_FALSE(first->finished);
+      std::fill_n(step.residual, step.rows * kVocab, 7.0F);
+      std::fill_n(step.sequences, step.rows, nullptr);
+      std::fill_n(step.flags, step.rows, std::uint8_t{kRowNone});
+      while (bench.stage().last_wait == Wait::output_space) bench.stage().resume();
+      ASSERT_TRUE(bench.stage().take(0, message));
+      EXPECT_EQ(message.object, nullptr);
+      outcomes = bench.outcomes();
+    } else {
+      outcomes = bench.run();
+    }
+    ASSERT_EQ(outcomes.size(), 2U);
+    for (const Outcome& outcome : outcomes) logprobs.push_back(outcome.result.prompt_logprobs);
+    EXPECT_TRUE(first->finished && second->finished);
+  }
+  EXPECT_EQ(logprobs[0], logprobs[2]);
+  EXPECT_EQ(logprobs[1], logprobs[3]);
 }
 
 TEST(DenseSample, AFailedRowAnswersItsRequestOnceAndSparesTheOthers) {

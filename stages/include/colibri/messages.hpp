@@ -32,7 +32,7 @@ struct Sequence {
   std::uint32_t computed = 0;              // positions whose keys and values are stored (admit)
   bool in_one_step = false;                // all its rows are in the step that it is in (admit)
   std::vector<std::uint32_t> kv_blocks;    // [position / 16] see KvRegion (admit)
-  bool finished = false;                   // set by sample before step_done; by admit when it is cancelled
+  bool finished = false;                   // by sample before it tells of results; by admit when cancelled
   RequestResult result;                    // filled by sample
   Status error;                            // first error of any of its rows (sample)
   std::vector<float> pooled;               // embed: running sum or last state (sample)
@@ -101,6 +101,7 @@ struct Step {
   std::uint32_t wave_count = 0;
   std::uint32_t waves_sampled = 0;     // sample, block_out
   bool followed = false;               // another step through all layers will come after this one (admit)
+  bool answered_later = false;         // no next token depends on it: `sample` may give it back first (admit)
   Wave* waves = nullptr;               // [wave_count]
   Sequence** sequences = nullptr;      // [rows]
   std::int32_t* tokens = nullptr;      // [rows]
@@ -172,7 +173,8 @@ struct Message {
   std::uint32_t first = 0;        // demand: first new expert; expert, expert_done: expert id
   std::uint32_t count = 0;        // demand: number of the receiver's new experts; visit: of its experts;
                                   // slot: of leases; expert, expert_done: of records or results, the first
-                                  // of `first`, the others as LentRecord::next and Visit::next_done say
+                                  // of `first`, the others as LentRecord::next and Visit::next_done say;
+                                  // step_done: 1 when results are still to come, told by one without object
   std::uint32_t layer = 0;        // demand: the visit's. With count 0 its object must not be looked at
   std::uint32_t step_slot = 0;    // demand: Step::slot of the visit's step
   std::uint64_t step_serial = 0;  // demand: Step::serial of the visit's step
