@@ -40,40 +40,54 @@ class OverlapTime : public ::testing::Test {
     for (std::uint32_t i = 0; i < count; ++i) all.push_back(score_request(tokens(64, i)));
     return all;
   }
-  const std::filesystem::path container_ = container_of(kDemo, "config.json", "auto");
+  const std::filesystem::path container_ = container_of(kDemo, "config.json", "int8");
 };
 
-// Half of the experts in memory, steps of 128 rows: the longer of both, and little more. Where both take
-// equally long, the slots that are there for transit do not bridge the end of a step, whatever is foreseen.
+// Half of the experts in memory: the longer of both, and little more; and about what is possible for the
+// slots that there are, when everything is foreseen.
 TEST_F(OverlapTime, ManyRowsTakeTheLongerOfReadingAndComputing) {
-  const Settings settings = {{"memory.experts", "50%"}, {"steps.max_rows", "128"}, {"steps.wave_rows", "32"}};
-  const std::vector<Request> requests = prompts(96);
-  const double rate = balance(settings, requests);
-  Foresight foresight;
-  run_costed(container_, settings, requests, rate, 4, Foreseen::written_down, &foresight);
-  for (const double factor : {0.1, 0.4, 0.7, 0.85, 1.0, 1.2, 1.5, 3.0, 10.0}) {
-    const CostedRun times = run(settings, requests, rate * factor);
-    EXPECT_LE(times.over_limit(), factor == 1.0 ? 1.14 : 1.08)
-        << factor << " of balance: " << times.seconds() << " s, reads " << times.disk_seconds()
-        << ", arithmetic " << times.compute_seconds();
-    if (factor < 0.85 || factor > 1.2) continue;
-    const CostedRun best =
-        run_costed(container_, settings, requests, rate * factor, 4, Foreseen::used, &foresight);
-    EXPECT_EQ(best.job.report.wasted_hint_bytes, 0U);
-    EXPECT_LE(times.seconds(), 1.03 * best.seconds()) << factor << " of balance, with everything foreseen";
+  for (const auto& [rows, factors] :
+       {std::pair{"128", std::vector{0.1, 0.4, 0.7, 0.85, 1.0, 1.2, 1.5, 3.0, 10.0}},
+        {"256", std::vector{0.85, 1.0, 1.2}}}) {
+    const Settings settings = {
+        {"memory.experts", "50%"}, {"steps.max_rows", rows}, {"steps.wave_rows", "32"}};
+    const std::vector<Request> requests = prompts(96);
+    const double rate = balance(settings, requests);
+    for (const double factor : factors) {
+      Foresight foresight;
+      const CostedRun times =
+          run_costed(container_, settings, requests, rate * factor, 4, Foreseen::written_down, &foresight);
+      EXPECT_LE(times.over_limit(), 1.08)
+          << rows << " rows, " << factor << " of balance: " << times.seconds() << " s, reads "
+          << times.disk_seconds() << ", arithmetic " << times.compute_seconds();
+      if (factor != 1.0) continue;
+      const CostedRun best =
+          run_costed(container_, settings, requests, rate * factor, 4, Foreseen::used, &foresight);
+      EXPECT_EQ(best.job.report.wasted_hint_bytes, 0U);
+      EXPECT_LE(times.seconds(), 1.03 * best.seconds()) << factor << " of balance, with everything foreseen";
+    }
   }
 }
 
 // A quarter of the experts is one layer and a half: the drive cannot read far ahead. Where reading and
-// computing take equally long, neither hides all of the other then.
+// computing take equally long, steps of few rows do not hide all of the other then, whatever is foreseen.
 TEST_F(OverlapTime, FewSlotsCostMostAtTheBalance) {
-  const Settings settings = {{"memory.experts", "25%"}, {"steps.max_rows", "128"}, {"steps.wave_rows", "32"}};
-  const std::vector<Request> requests = prompts(48);
-  const double rate = balance(settings, requests);
-  for (const auto& [factor, most] :
-       {std::pair{0.1, 1.03}, {0.5, 1.06}, {1.0, 1.25}, {2.0, 1.06}, {10.0, 1.03}}) {
-    const CostedRun times = run(settings, requests, rate * factor);
-    EXPECT_LE(times.over_limit(), most) << factor << " of balance";
+  for (const auto& [rows, at_balance] : {std::pair{"128", 1.14}, {"256", 1.09}}) {
+    const Settings settings = {
+        {"memory.experts", "25%"}, {"steps.max_rows", rows}, {"steps.wave_rows", "32"}};
+    const std::vector<Request> requests = prompts(48);
+    const double rate = balance(settings, requests);
+    for (const double factor : {0.1, 0.7, 1.0, 1.4, 10.0}) {
+      Foresight foresight;
+      const CostedRun times =
+          run_costed(container_, settings, requests, rate * factor, 4, Foreseen::written_down, &foresight);
+      EXPECT_LE(times.over_limit(), factor == 1.0 ? at_balance : 1.08)
+          << rows << " rows, " << factor << " of balance";
+      if (factor != 1.0) continue;
+      const CostedRun best =
+          run_costed(container_, settings, requests, rate * factor, 4, Foreseen::used, &foresight);
+      EXPECT_LE(times.seconds(), 1.03 * best.seconds()) << rows << " rows, with everything foreseen";
+    }
   }
 }
 
@@ -89,16 +103,15 @@ TEST_F(OverlapTime, HintsNeverCostMoreThanTheyGain) {
     for (const auto& [requests, channels] :
          {std::pair{many, 4U}, {std::vector<Request>{one}, 1U}, {std::vector<Request>{one}, 4U}}) {
       const double rate = balance(settings, requests, channels);
-      for (const double factor : {0.1, 0.5, 1.0, 2.0, 10.0}) {
+      for (const double factor : {0.1, 0.7, 1.0, 1.4, 10.0}) {
         const double with = run(settings, requests, rate * factor, channels).seconds();
         const double without = run_without_hints(settings, requests, rate * factor, channels).seconds();
         const std::string where = memory + (", " + std::to_string(requests.size())) + " requests, " +
                                   std::to_string(channels) + " channels, " + std::to_string(factor);
         EXPECT_LE(with, 1.02 * without) << where;
-        // Near the balance a single stream gains: it alone waits for every read that nobody foresaw. Not as
-        // much where half of the experts are there and the drive has nothing to spare for wrong guesses.
-        if (requests.size() == 1 && factor == 1.0) {
-          EXPECT_LE((channels == 1 && memory == std::string("50%") ? 1.12 : 1.15) * with, without) << where;
+        // Near the balance a single stream gains: it alone waits for every read that nobody foresaw.
+        if (requests.size() == 1 && factor >= 0.7 && factor <= 1.4) {
+          EXPECT_LE(1.15 * with, without) << where;
         }
       }
     }

@@ -41,9 +41,9 @@ CostedRun run_costed(const std::filesystem::path& container,
                      const std::vector<Request>& requests, double rate, std::uint32_t channels = 4,
                      Foreseen foreseen = Foreseen::no, Foresight* foresight = nullptr);
 
-// The bandwidth with which reading, without hints, takes as long as computing.
+// The bandwidth with which reading takes as long as computing, in the run with these settings.
 double balanced_rate(const std::filesystem::path& container,
-                     std::vector<std::pair<std::string, std::string>> settings,
+                     const std::vector<std::pair<std::string, std::string>>& settings,
                      const std::vector<Request>& requests, std::uint32_t channels = 4);
 
 }  // namespace colibri::testing
