@@ -121,7 +121,10 @@ class Admit final : public Stage {
     } else {
       drop_cancelled();
     }
-    return advance(out, /*inbox_empty=*/false);
+    const Wait wait = advance(out, /*inbox_empty=*/false);
+    // After a message of another port `requests` stays open for one more: what is more urgent than that other
+    // port would be too little to listen to.
+    return wait == Wait::memory && message.port != kRequests ? Wait::none : wait;
   }
 
   // Called when the inbox is empty, an output has room again, or another message was handled.
@@ -217,8 +220,7 @@ class Admit final : public Stage {
     count_small_time();
     if (step.rows * 2 < services_->plan.max_rows) --small_under_way_;
     if (any_left) forget_finished();
-    running_level_->set(running_.size());
-    pages_level_->set(pages_->total() - pages_->free());
+    show_levels();
   }
 
   // Of the last step that came back before its results. Those of its sequences that are in a step again are
@@ -233,8 +235,7 @@ class Admit final : public Stage {
     }
     unanswered_.clear();
     if (any_left) forget_finished();
-    running_level_->set(running_.size());
-    pages_level_->set(pages_->total() - pages_->free());
+    show_levels();
   }
 
   // What becomes of a sequence that is in no step, and of which no result is to come: false when it ends.
@@ -253,6 +254,12 @@ class Admit final : public Stage {
     return true;
   }
 
+  void show_levels() {
+    waiting_level_->set(waiting_.size());
+    running_level_->set(running_.size());
+    pages_level_->set(pages_->total() - pages_->free());
+  }
+
   void forget_finished() {
     std::erase_if(running_, [](const std::unique_ptr<Running>& running) {
       return !running->in_step && !running->unanswered && running->sequence->finished;
@@ -269,7 +276,8 @@ class Admit final : public Stage {
     return cancellable_ && sequence.request.is_cancelled();
   }
 
-  // Answers all cancelled requests but those in steps, whose turn comes when these are done.
+  // Answers all cancelled requests but those in steps, and those of which results are to come: their turn
+  // comes when these are done.
   void drop_cancelled() {
     if (ended_) return;
     watch_cancels();                            // before the look: what it does not see causes another
@@ -286,9 +294,7 @@ class Admit final : public Stage {
       answer_cancelled(unread);
       unread = {};
     }
-    waiting_level_->set(waiting_.size());
-    running_level_->set(running_.size());
-    pages_level_->set(pages_->total() - pages_->free());
+    show_levels();
   }
 
   void leave_waiting(Sequence& sequence) {
@@ -417,9 +423,7 @@ class Admit final : public Stage {
                             return is_prompt_only(*member->sequence) && !member->unanswered;
                           });
     steps_->add(1);
-    waiting_level_->set(waiting_.size());
-    running_level_->set(running_.size());
-    pages_level_->set(pages_->total() - pages_->free());
+    show_levels();
     count_small_time();
     if (step.rows * 2 < services_->plan.max_rows) {
       small_steps_->add(1);

@@ -39,9 +39,9 @@ inline constexpr ParamInfo kFetchParams[] = {
      .default_value = "64MiB",
      .minimum = 4096,
      .help =
-         "bytes being read at a time; the slots that hold as much, but at least 4 and at most 16, and in "
-         "large steps those for what is read between two layers, are kept free of residents where there are "
-         "enough"},
+         "bytes being read at a time; the slots that hold as much, but at least 4 and at most 16, are kept "
+         "free of residents where there are enough; more of them where max_rows is so large that more is "
+         "read between two layers"},
     {.name = "read_bytes",
      .type = ParamType::bytes,
      .unit = "bytes",

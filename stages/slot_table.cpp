@@ -111,19 +111,12 @@ void SlotTable::free_slot(std::uint32_t index) {
   free_.push_back(index);
 }
 
-std::uint64_t transit_limit(std::uint64_t inflight_bytes, std::uint64_t bytes_meanwhile,
-                            std::uint64_t slot_bytes) noexcept {
-  return std::max(std::clamp(inflight_bytes / slot_bytes, kFewestTransit, kMostInFlight),
-                  bytes_meanwhile / slot_bytes);
-}
-
-std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, std::uint64_t limit) noexcept {
+std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, const TransitNeed& need) noexcept {
   if (slots >= records) return 0;
+  const std::uint64_t most = std::clamp(need.in_flight, kFewestTransit, kMostInFlight);
+  const std::uint64_t usual = std::clamp(slots / 4, std::min(kUsualTransit, most), most);
   // Slots that bridge a gap in every layer are worth more than a resident each.
-  const std::uint64_t usual = std::clamp(limit, kFewestTransit, kMostInFlight);
-  const std::uint64_t wanted =
-      limit > kMostInFlight ? limit
-                            : std::clamp<std::uint64_t>(slots / 4, std::min(kUsualTransit, usual), usual);
+  const std::uint64_t wanted = std::max(usual, need.between_layers);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots / 2, 1, wanted));
 }
 

@@ -155,13 +155,13 @@ class SlotTable {
   bool keeps_one_ = true;         // one slot is for demands only
 };
 
-// Most slots of a fetch that are worth keeping free of residents: as many as hold the bytes in flight, within
-// bounds, and what the drive can read while computing gives none of them back (`bytes_meanwhile`).
-std::uint64_t transit_limit(std::uint64_t inflight_bytes, std::uint64_t bytes_meanwhile,
-                            std::uint64_t slot_bytes) noexcept;
-// How many of `slots` are kept free of residents: a quarter, within what keeps reads and arithmetic busy, or
-// as many as `limit` says for large steps, and half of the slots at most; 0 when each of the records has a
-// slot.
-std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, std::uint64_t limit) noexcept;
+// What slots are kept free of residents for.
+struct TransitNeed {
+  std::uint64_t in_flight = 1;       // slots that hold the bytes in flight
+  std::uint64_t between_layers = 0;  // and those that the drive can fill while computing gives none back
+};
+// How many of `slots` are kept free of residents: a quarter, within what keeps reads and arithmetic busy, and
+// at least what is read between two layers; but half of them at most. 0 when each of the records has a slot.
+std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, const TransitNeed& need) noexcept;
 
 }  // namespace colibri

@@ -213,10 +213,10 @@ std::span<const SettingInfo> pipeline_settings() noexcept {
        .set = set_size<&MemorySpec::scratch>,
        .get = get_size<&MemorySpec::scratch>},
       {.section = "memory",
-       .param =
-           size_param("experts",
-                      "slots for experts: a size, a share of all experts, min (the fewest that can run), or "
-                      "auto: what is left of 80 % of the available memory, or of 90 % of a cgroup's limit"),
+       .param = size_param(
+           "experts",
+           "slots for experts: a size, a share of all experts, min (the fewest that can run), or "
+           "auto: what is left of 80 % of the available memory, or of 90 % of what a cgroup's limit leaves"),
        .share = true,
        .set = set_size<&MemorySpec::experts>,
        .get = get_size<&MemorySpec::experts>},

@@ -121,7 +121,7 @@ struct RowTiles {
       reuse<kRows - 1>(args, panel_bytes, row, count, begin, end, block, next);
   }
 
-  // Panels that lie `block` on are fetched if they are among those of the call.
+  // Panels that lie `block` on are fetched if they are among those of the call; 0: `ahead` goes for all.
   template <int kRows, int kPanels>
   static void panels(const MatmulArgs& args, std::uint64_t panel_bytes, std::uint32_t row,
                      std::uint32_t begin, std::uint32_t end, std::uint32_t block, const WeightsAhead& ahead) {

@@ -85,7 +85,7 @@ ReplayResult replay_with(const RoutingTraceContent& trace, std::uint32_t slots, 
                       {.layers = trace.moe_layers,
                        .experts = trace.experts,
                        .slots = slots,
-                       .transit = transit_slots(slots, records, trace.transit_limit)},
+                       .transit = transit_slots(slots, records, trace.transit_need)},
                       policy);
 }
 

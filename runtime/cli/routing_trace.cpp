@@ -39,7 +39,8 @@ Status RoutingTrace::begin(const Engine& engine) {
   append_field(line_, "record_bytes", engine.container().layout().record_bytes);
   append_field(line_, "slots", engine.plan().slots);
   append_field(line_, "transit", engine.plan().transit);
-  append_field(line_, "transit_wanted", engine.plan().transit_limit);
+  append_field(line_, "transit_limit", engine.plan().slots_in_flight);
+  append_field(line_, "between_layers", engine.plan().slots_between_layers);
   write_line();
   return {};
 }

@@ -2,8 +2,10 @@
 //
 // First a header line with the sizes that a replay needs, then one line a row and MoE layer:
 //   {"colibri_routing_trace": 1, "layers": .., "experts": .., "experts_per_token": .., "record_bytes": ..,
-//    "slots": .., "transit": .., "transit_wanted": ..}
+//    "slots": .., "transit": .., "transit_limit": .., "between_layers": ..}
 //   {"step": 1, "visit": 3, "id": "a", "position": 0, "layer": 0, "experts": [1, 7], "weights": [0.4, 0.6]}
+// Slots that are kept free of residents, `transit`, follow from the last two with any number of slots:
+// TransitNeed in stages/slot_table.hpp.
 #pragma once
 
 #include <colibri/engine.hpp>

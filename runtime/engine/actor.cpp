@@ -88,7 +88,7 @@ Actor* Actor::run() {
     // Nobody has scheduled it. An exchange, which hands on what those who made it due have written.
     state_.exchange(kDue, std::memory_order_seq_cst);
     if (last) {
-      executor_.schedule_last(*this);
+      if (!lose_wakes_ || !lose_wakes_()) executor_.schedule_last(*this);
     } else {
       executor_.schedule(*this, false);
     }

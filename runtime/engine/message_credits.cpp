@@ -33,8 +33,9 @@ MessageCredits message_credits(const PlanInputs& plan, std::uint64_t hint_batche
   };
   const std::uint64_t waves = plan.wave_credits();
   set(MessageType::wave, waves);
-  // One a step. Where that is one alone, another one tells of results that came after it.
-  set(MessageType::step_done, std::max<std::uint64_t>(plan.in_flight, 2));
+  // One a step. Where that is one alone, others tell of results that came after it: of the step before, and
+  // of this one.
+  set(MessageType::step_done, plan.in_flight == 1 ? 3 : plan.in_flight);
   set(MessageType::visit, visits_of(plan));
   // One a wave, and one more a wave that tells the end of a visit in which it demanded nothing new.
   set(MessageType::demand, 2 * waves);

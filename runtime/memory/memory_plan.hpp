@@ -45,8 +45,9 @@ struct COLIBRI_API MemoryPlan {
   std::uint64_t scratch_bytes = 0;         // all stages
   std::vector<std::uint64_t> stage_bytes;  // by stage, in the order of the pipeline
   std::uint64_t slots = 0;
-  std::uint64_t transit = 0;              // of all shares
-  std::uint64_t transit_limit = 0;        // most that there would be with more slots, of all fetches
+  std::uint64_t transit = 0;          // of all shares
+  std::uint64_t slots_in_flight = 0;  // TransitNeed of all fetches
+  std::uint64_t slots_between_layers = 0;
   std::vector<PlannedShare> slot_shares;  // by fetch stage, in the order of the pipeline
   std::uint64_t slot_bytes = 0;           // stride
   std::uint64_t process_bytes = 0;        // the program, tokenizer, tables, stacks and rings

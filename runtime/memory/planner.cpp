@@ -149,7 +149,9 @@ void plan_slots(MemoryPlan& plan, const Container& container, const PipelineSpec
   const std::vector<SlotShare> shares = share_out_slots(fetches, plan.slots, plan.slot_bytes);
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     plan.transit += shares[i].transit;
-    plan.transit_limit += fetches[i].transit_limit(plan.slot_bytes);
+    const TransitNeed need = fetches[i].transit_need(plan.slot_bytes);
+    plan.slots_in_flight += std::max<std::uint64_t>(need.in_flight, 1);
+    plan.slots_between_layers += need.between_layers;
     plan.slot_shares.push_back({fetches[i].stage, shares[i]});
     const std::string stage = fetches.size() > 1 ? fetches[i].stage + ": " : "";
     plan.lines.push_back({"experts",

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "stages/slot_table.hpp"
 #include "topology/expert_partition.hpp"
 
 namespace colibri {
@@ -14,8 +13,8 @@ namespace {
 
 // Multiply-adds of a processor while a drive reads a byte. Measured with two threads and a drive of 2.9 GB/s,
 // on 1,024 rows a step of an OLMoE-1B-7B with a quarter of its experts in memory: with slots for as much as
-// is read then, tokens a second are 10 % more than with 10 slots, and stay that with twice as many. Where the
-// drive is faster, or the processor slower, it is a part of that.
+// is read then, tokens a second are 10 % more than with 10 slots, and stay that with twice as many. A faster
+// drive, or a slower processor, could use more slots than this gives; a slower drive leaves some without use.
 constexpr std::uint64_t kMultiplyAddsPerByte = 100;
 
 // Of a layer, beside its routed experts.
@@ -27,8 +26,8 @@ std::uint64_t dense_multiply_adds(const ModelSpec& spec) noexcept {
 
 }  // namespace
 
-std::uint64_t FetchPart::transit_limit(std::uint64_t slot_bytes) const noexcept {
-  return colibri::transit_limit(inflight_bytes, bytes_meanwhile, slot_bytes);
+TransitNeed FetchPart::transit_need(std::uint64_t slot_bytes) const noexcept {
+  return {.in_flight = inflight_bytes / slot_bytes, .between_layers = bytes_meanwhile / slot_bytes};
 }
 
 std::vector<FetchPart> fetch_parts(const PipelineSpec& pipeline, const Registry& registry,
@@ -78,7 +77,7 @@ std::vector<SlotShare> share_out_slots(const std::vector<FetchPart>& fetches, st
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     const std::uint32_t transit =
-        transit_slots(counts[i], fetches[i].records, fetches[i].transit_limit(slot_bytes));
+        transit_slots(counts[i], fetches[i].records, fetches[i].transit_need(slot_bytes));
     shares.push_back({first, static_cast<std::uint32_t>(counts[i]), transit});
     first += shares.back().slots;
   }

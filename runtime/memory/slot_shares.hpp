@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "stages/slot_table.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri {
@@ -22,7 +23,7 @@ struct FetchPart {
   // That it can read between the last expert of a layer and the first one of the next, in steps of max_rows.
   std::uint64_t bytes_meanwhile = 0;
 
-  std::uint64_t transit_limit(std::uint64_t slot_bytes) const noexcept;
+  TransitNeed transit_need(std::uint64_t slot_bytes) const noexcept;
 };
 
 // In the order of the file. The partitions were checked.

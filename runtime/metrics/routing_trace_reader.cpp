@@ -52,8 +52,8 @@ class TraceReader {
   }
 
   Status read_header(std::string_view text) {
-    constexpr std::string_view kKeys[] = {"colibri_routing_trace", "layers", "experts", "record_bytes",
-                                          "transit_wanted"};
+    constexpr std::string_view kKeys[] = {"colibri_routing_trace", "layers",        "experts",
+                                          "record_bytes",          "transit_limit", "between_layers"};
     const auto object = parse_json_members(text, kKeys);
     if (!object || object->find("colibri_routing_trace") == nullptr) {
       return wrong("is no header of a routing trace; write one with `colibri batch --trace-routing FILE`");
@@ -66,9 +66,12 @@ class TraceReader {
     COLIBRI_RETURN_IF_ERROR(number(*object, "layers", kMaximumLayers, layers));
     COLIBRI_RETURN_IF_ERROR(number(*object, "experts", kMaximumExperts, experts));
     COLIBRI_RETURN_IF_ERROR(number(*object, "record_bytes", std::uint64_t{1} << 40, content_.record_bytes));
-    if (object->find("transit_wanted") != nullptr) {
-      COLIBRI_RETURN_IF_ERROR(
-          number(*object, "transit_wanted", std::uint64_t{1} << 40, content_.transit_limit));
+    TransitNeed& need = content_.transit_need;
+    const std::pair<std::string_view, std::uint64_t*> needs[] = {{"transit_limit", &need.in_flight},
+                                                                 {"between_layers", &need.between_layers}};
+    for (const auto& [key, value] : needs) {
+      if (object->find(key) != nullptr)
+        COLIBRI_RETURN_IF_ERROR(number(*object, key, std::uint64_t{1} << 40, *value));
     }
     if (experts == 0) return wrong("'experts' is 0; expected at least 1");
     layers_ = layers;

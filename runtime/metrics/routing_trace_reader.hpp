@@ -7,6 +7,7 @@
 
 #include "io/status.hpp"
 #include "stages/slot_replay.hpp"
+#include "stages/slot_table.hpp"
 
 namespace colibri {
 
@@ -14,7 +15,7 @@ struct RoutingTraceContent {
   std::uint32_t moe_layers = 0;  // layers that the trace names; a visit's layer is the ordinal among them
   std::uint32_t experts = 0;
   std::uint64_t record_bytes = 0;
-  std::uint64_t transit_limit = 1;  // most slots that the job would have kept free of residents
+  TransitNeed transit_need;         // of the job
   std::uint64_t rows = 0;           // lines after the header
   std::vector<ReplayVisit> visits;  // in order of time; experts in order of first demand
 };

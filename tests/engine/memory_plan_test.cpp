@@ -209,12 +209,10 @@ TEST(SlotShares, AreInProportionToTheRecords) {
         EXPECT_EQ(shares[i].transit, 0U);
       } else {
         // A quarter, but 8 at least and no more than are in flight, 4 to 16 of them; or what is read
-        // meanwhile, if that is more than 16; half at most.
+        // meanwhile, if that is more; half at most.
         const std::uint64_t in_flight = std::clamp<std::uint64_t>(fetches[i].inflight_bytes / 10, 4, 16);
-        const std::uint64_t meanwhile = fetches[i].bytes_meanwhile / 10;
         const std::uint64_t share = std::max<std::uint64_t>(shares[i].slots / 4, 8);
-        const std::uint64_t wanted =
-            meanwhile > 16 ? meanwhile : std::min(std::max(in_flight, meanwhile), share);
+        const std::uint64_t wanted = std::max(std::min(in_flight, share), fetches[i].bytes_meanwhile / 10);
         EXPECT_EQ(shares[i].transit, std::min(wanted, std::max<std::uint64_t>(shares[i].slots / 2, 1)));
       }
     }
@@ -233,20 +231,20 @@ TEST_F(MemoryPlanTest, LargeStepsLeaveSlotsForWhatIsReadBetweenLayers) {
   olmoe.shared_expert.intermediate_size = 0;
   const PipelineSpec pipeline = pipeline_with({});
   const std::uint64_t record = 6'684'672;  // int8, 1024 wide
-  for (const auto& [rows, limit] :
-       {std::pair{32U, 10U}, {128U, 10U}, {512U, 12U}, {1024U, 25U}, {2048U, 51U}}) {
+  for (const auto& [rows, slots] :
+       {std::pair{32U, 0U}, {128U, 3U}, {512U, 12U}, {1024U, 25U}, {2048U, 51U}}) {
     const std::vector<FetchPart> fetches = fetch_parts(pipeline, registry_, olmoe, rows);
     ASSERT_EQ(fetches.size(), 1U);
-    EXPECT_EQ(fetches[0].transit_limit(record), limit) << rows;
+    EXPECT_EQ(fetches[0].transit_need(record).between_layers, slots) << rows;
   }
   // Two fetches read half of it each; a shared expert makes it more.
   const SharedOut two{"two", {{"0-3"}, {"4-"}}, {{"all"}}, {{"all"}}};
   PipelineProblems problems;
   const PipelineSpec shared_out =
       parse_pipeline(shared_out_yaml(two), "shared.yaml", registry_.infos(), {}, problems);
-  EXPECT_EQ(fetch_parts(shared_out, registry_, olmoe, 2048)[1].transit_limit(record), 25U);
+  EXPECT_EQ(fetch_parts(shared_out, registry_, olmoe, 2048)[1].transit_need(record).between_layers, 25U);
   olmoe.shared_expert.intermediate_size = 4096;
-  EXPECT_EQ(fetch_parts(pipeline, registry_, olmoe, 1024)[0].transit_limit(record), 64U);
+  EXPECT_EQ(fetch_parts(pipeline, registry_, olmoe, 1024)[0].transit_need(record).between_layers, 64U);
 }
 
 TEST_F(MemoryPlanTest, EveryFetchHasSlots) {

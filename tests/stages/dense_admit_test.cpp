@@ -282,6 +282,18 @@ TEST(DenseAdmit, HowManyMayWaitMayChangeWhileItRuns) {
   EXPECT_EQ(bench.admit->count("waiting"), 8U);
 }
 
+// The step that is under way must be heard of, whatever is lowered meanwhile.
+TEST(DenseAdmit, FewerThanWaitNowMayWaitWhileAStepIsUnderWay) {
+  Bench bench(4, 4, 1, 32, true, {.params = {{"waiting", "8"}}});
+  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_NE(bench.send(prompt(i, 4, 2)), Wait::memory);
+  Step* const step = bench.next_step();
+  ASSERT_NE(step, nullptr);
+  bench.admit->context.set("waiting", "2");
+  EXPECT_NE(bench.admit->send(0, {.type = MessageType::step_done, .object = step}), Wait::memory)
+      << "would listen to nothing more urgent than `done`: to nothing";
+  EXPECT_EQ(bench.send(prompt(6, 4, 2)), Wait::memory);
+}
+
 TEST(DenseAdmit, AFewRequestsThatMayWaitStillRun) {
   Bench bench(64, 8, 1, 32, true, {.params = {{"waiting", "2"}}});
   bench.send(prompt(0, 4, 2));

@@ -116,7 +116,7 @@ TEST(SlotReplay, NothingBeatsBeladyAndEverythingFitsInEnoughSlots) {
   for (const std::uint32_t slots : {1U, 19U, 48U, 96U, 192U}) {
     const std::uint64_t bound = replay_slots(visits, {6, 32, slots}, SlotPolicy::belady_bypass).hits;
     for (const SlotPolicy policy : kSlotPolicies) {
-      const ReplayResult result = replay_slots(visits, {6, 32, slots, transit_slots(slots, 192, 1)}, policy);
+      const ReplayResult result = replay_slots(visits, {6, 32, slots, transit_slots(slots, 192, {})}, policy);
       EXPECT_LE(result.hits, bound) << slot_policy_name(policy) << " with " << slots;
       if (slots == 192) {
         EXPECT_EQ(result.hits, result.demands - distinct.size()) << slot_policy_name(policy);
