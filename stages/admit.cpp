@@ -155,6 +155,8 @@ class Admit final : public Stage {
     std::uint32_t planned = 0;  // positions computed when the step it is in is done
     bool in_step = false;
     bool unanswered = false;  // `sample` has rows of a step that it was in
+    bool held_back =
+        false;  // cancelled while these were to come: it is in no step any more, nor ready for one
 
     std::uint32_t ready_rows() const noexcept {
       return static_cast<std::uint32_t>(sequence->tokens.size()) - sequence->computed;
@@ -230,7 +232,7 @@ class Admit final : public Stage {
     for (Running* member : unanswered_) {
       member->unanswered = false;
       if (member->in_step) continue;
-      ready_rows_ -= member->ready_rows();
+      if (!member->held_back) ready_rows_ -= member->ready_rows();
       any_left |= !stays(*member);
     }
     unanswered_.clear();
@@ -306,6 +308,12 @@ class Admit final : public Stage {
   void leave_ready(Running& running) {
     ready_rows_ -= running.ready_rows();
     leave(*running.sequence);
+  }
+
+  // It leaves when its results are out.
+  void hold_back(Running& running) {
+    ready_rows_ -= running.ready_rows();
+    running.held_back = true;
   }
 
   // A started sequence that is in no step.
@@ -397,12 +405,15 @@ class Admit final : public Stage {
     for (const bool decodes : {true, false}) {
       for (const auto& running : running_) {
         if (builder.room() == 0 || builder.rows() >= share) break;
-        if (running->in_step || running->decodes() != decodes || running->ready_rows() == 0) continue;
-        if (!running->unanswered && cancelled(*running->sequence)) {
+        if (running->in_step || running->held_back || running->decodes() != decodes) continue;
+        if (running->ready_rows() == 0) continue;  // only results are to come
+        if (!cancelled(*running->sequence)) {
+          add(builder, *running, members);
+        } else if (running->unanswered) {
+          hold_back(*running);
+        } else {
           leave_ready(*running);
           any_left = true;
-        } else {
-          add(builder, *running, members);
         }
       }
     }
@@ -417,7 +428,7 @@ class Admit final : public Stage {
     step.followed =
         !input_ended_ || ready_rows_ + waiting_rows_ > 0 ||
         std::any_of(members.begin(), members.end(), [](const Running* m) { return m->goes_on(); });
-    // A sequence is looked at after every second step at least: whether it was cancelled, or has failed.
+    // A sequence is looked at after every second step at least: whether it has failed.
     step.answered_later = step.followed && step.rows <= deferrable_rows(services_->plan) &&
                           std::all_of(members.begin(), members.end(), [](const Running* member) {
                             return is_prompt_only(*member->sequence) && !member->unanswered;

@@ -37,8 +37,8 @@ struct Request {
   Pooling pooling = Pooling::mean;
   bool normalize = false;
   bool stream = false;               // deliver pieces as they are made
-  // True: answered with ErrorCode::cancelled when the step that it is in ends (or the next, if it is scored or
-  // embedded in several), or before its first one. Null: never. May become true at any time, on any thread.
+  // True: answered with ErrorCode::cancelled when the step that it is in ends, or before its first one. Null:
+  // never. May become true at any time, on any thread.
   std::shared_ptr<const std::atomic<bool>> cancelled;
   bool is_cancelled() const noexcept {
     return cancelled != nullptr && cancelled->load(std::memory_order_acquire);

@@ -80,16 +80,19 @@ TEST(AdmitCancel, SequencesStayUntilTheirResultsAreOut) {
   EXPECT_EQ(bench.admit->count("kv_pages"), 0U);
 }
 
-// A prompt of many steps is in one after the other: each second one ends with a look at it.
-TEST(AdmitCancel, ALongPromptLeavesAfterTheNextStepAtTheLatest) {
+// A prompt of many steps is in one after the other. Each second one ends with a look at it; cancelled in one
+// of the others it is in none any more, and leaves when results are out.
+TEST(AdmitCancel, ALongPromptThatIsCancelledIsInNoOtherStep) {
   Bench bench(32, 32, 1, 8, /*finite=*/false);
   const Cancellable lengthy(prompt(0, 120, 1, Task::score));
   bench.send(lengthy.request);
+  int steps = 0;
   for (const bool later : {true, false, true}) {
     bench.admit->resume();
     Step* const step = bench.next_step();
     ASSERT_NE(step, nullptr);
     EXPECT_EQ(step->answered_later, later);
+    if (++steps == 3) lengthy.cancel();
     if (later) {
       bench.admit->send(0, {.type = MessageType::step_done, .count = 1, .object = step});
     } else {
@@ -97,8 +100,9 @@ TEST(AdmitCancel, ALongPromptLeavesAfterTheNextStepAtTheLatest) {
       bench.finish(*step);
     }
   }
-  lengthy.cancel();
   tell(bench);
+  bench.admit->resume();
+  EXPECT_EQ(bench.next_step(), nullptr);
   EXPECT_TRUE(bench.outcomes().empty()) << "results are to come";
   bench.admit->send(0, {.type = MessageType::step_done});
   EXPECT_EQ(cancelled_answers(bench), (Answers{{0, 0}}));

@@ -32,8 +32,8 @@ Clock& clock() {
 
 // What the demo's stages take on one core of a server (AVX-512 with VNNI, weights in int8): medians of the
 // busy time in profiles of three jobs each, one worker thread, all experts in memory. A call with a wave, and
-// each row of it: jobs that score in waves of 8, 32 and 128 rows, and one that generates row by row, are all
-// within a tenth of it; sample's are rows with logits.
+// each row of it: fitted to jobs that score in waves of 8, 32 and 128 rows, and to one that generates row by
+// row; all but attend and sample in waves of 8 are within a tenth of it. sample's are rows with logits.
 struct CallCost {
   const char* stage;
   double call_us, row_us;

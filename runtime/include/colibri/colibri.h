@@ -254,7 +254,7 @@ COLIBRI_C_API colibri_code colibri_call_poll(const colibri_call *call, colibri_e
 COLIBRI_C_API colibri_code colibri_call_wait(const colibri_call *call, int64_t timeout_ms, colibri_error *error);
 /* Asks for an early end; the answer is then COLIBRI_ERROR_CANCELLED, unless it was there already. */
 COLIBRI_C_API colibri_code colibri_call_cancel(colibri_call *call, colibri_error *error);
-/* Cancels the call if it is not answered, waits for that (up to two steps), and frees the handle. NULL is fine. To end
+/* Cancels the call if it is not answered, waits for that (up to a step), and frees the handle. NULL is fine. To end
  * many calls, cancel all of them first. In a callback only for calls that are answered, its own in `done` among them. */
 COLIBRI_C_API colibri_code colibri_call_release(colibri_call *call, colibri_error *error);
 

@@ -36,9 +36,8 @@ class COLIBRI_API SubmittedRequest {
   const RequestResult& wait() const;
   // False when there is no answer after that time.
   bool wait_for(std::chrono::nanoseconds time) const;
-  // Asks for an early end: when the step that the request is in ends, or for a prompt that is scored or
-  // embedded in several the one after it, it is answered with ErrorCode::cancelled and the tokens so far.
-  // Without effect when it is answered already.
+  // Asks for an early end: when the step that the request is in ends, it is answered with
+  // ErrorCode::cancelled and the tokens so far. Without effect when it is answered already.
   void cancel();
 
  private:
