@@ -92,6 +92,9 @@ Actor* Actor::run() {
     } else {
       executor_.schedule(*this, false);
     }
+#if defined(__SANITIZE_THREAD__)
+    state_.fetch_or(0, std::memory_order_release);  // for after_last_run: oneTBB's order is invisible to it
+#endif
   }
   return next;
 }
