@@ -7,7 +7,7 @@ namespace colibri {
 namespace {
 
 // Samples that a mean looks back.
-constexpr std::uint32_t kWindow = 64;
+constexpr std::uint32_t kSamplesKept = 64;
 // Of each mean, before anything is held back.
 constexpr std::uint32_t kFewestSamples = 1;
 // What a probability counts for until hints like it are settled, and after how many of these both halve.
@@ -26,7 +26,7 @@ std::size_t HintGate::range_of(float named) noexcept {
 }
 
 void HintGate::Mean::add(double sample) noexcept {
-  samples = std::min(samples + 1, kWindow);
+  samples = std::min(samples + 1, kSamplesKept);
   value += (sample - value) / samples;
 }
 

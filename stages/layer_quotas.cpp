@@ -6,7 +6,7 @@ namespace colibri {
 namespace {
 
 // Visits that the means look back, and that they need before a place is moved.
-constexpr std::uint32_t kWindow = 256;
+constexpr std::uint32_t kVisitsKept = 256;
 constexpr std::uint32_t kFewestVisits = 64;
 // A move must win this many hits a visit more than it loses, and by this factor: layers that are alike keep
 // equal quotas.
@@ -24,7 +24,7 @@ LayerQuotas::LayerQuotas(std::uint32_t layers, std::uint32_t owned, std::uint32_
 
 void LayerQuotas::measured(std::uint32_t layer, bool ghost_demanded, bool last_demanded) noexcept {
   Margin& margin = margins_[layer];
-  margin.visits = std::min(margin.visits + 1, kWindow);
+  margin.visits = std::min(margin.visits + 1, kVisitsKept);
   const auto weight = 1.0F / static_cast<float>(margin.visits);
   margin.won += ((ghost_demanded ? 1.0F : 0.0F) - margin.won) * weight;
   margin.lost += ((last_demanded ? 1.0F : 0.0F) - margin.lost) * weight;

@@ -3,6 +3,7 @@
 #include "topology/cpu_list.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "topology/number_ranges.hpp"
 #include "topology/problem_text.hpp"
@@ -26,6 +27,14 @@ Result<std::vector<std::uint32_t>> parse_cpu_list(std::string_view text) {
   std::sort(cpus.begin(), cpus.end());
   if (std::adjacent_find(cpus.begin(), cpus.end()) != cpus.end()) return refuse("names a CPU twice");
   return cpus;
+}
+
+std::vector<std::uint32_t> common_cpus(std::span<const std::uint32_t> ascending,
+                                       std::span<const std::uint32_t> others_ascending) {
+  std::vector<std::uint32_t> both;
+  std::set_intersection(ascending.begin(), ascending.end(), others_ascending.begin(), others_ascending.end(),
+                        std::back_inserter(both));
+  return both;
 }
 
 std::string format_cpu_list(std::span<const std::uint32_t> ascending) {

@@ -17,6 +17,10 @@ namespace colibri {
 Result<std::vector<std::uint32_t>> parse_cpu_list(std::string_view text);
 inline constexpr std::uint32_t kMaximumCpu = 8191;
 
+// The CPUs in both lists.
+std::vector<std::uint32_t> common_cpus(std::span<const std::uint32_t> ascending,
+                                       std::span<const std::uint32_t> others_ascending);
+
 // The shortest form: ranges of neighbours.
 std::string format_cpu_list(std::span<const std::uint32_t> ascending);
 

@@ -36,7 +36,7 @@ std::string port_type_text(const PortInfo& port) {
   return port.state.empty() ? type : type + " (" + std::string(port.state) + ")";
 }
 
-void append_ports(std::string& out, std::string_view title, std::span<const PortInfo> ports) {
+void append_port_lines(std::string& out, std::string_view title, std::span<const PortInfo> ports) {
   if (ports.empty()) return;
   out.append("\n").append(title).append("\n");
   std::size_t name_width = 0, type_width = 0;
@@ -147,8 +147,8 @@ void write_kind(JsonText& json, const StageInfo& info) {
 std::string describe_kind(const StageInfo& info) {
   std::string out;
   append_line(out, std::string(info.kind) + ": " + std::string(info.help) + (info.source ? " (source)" : ""));
-  append_ports(out, "inputs, earlier ones served first", info.inputs);
-  append_ports(out, "outputs", info.outputs);
+  append_port_lines(out, "inputs, earlier ones served first", info.inputs);
+  append_port_lines(out, "outputs", info.outputs);
   append_params(out, "parameters", info.params);
   append_params(out, "parameters of kinds that share out the experts", partition_params(info));
   append_params(out, "parameters of every stage", common_stage_params());

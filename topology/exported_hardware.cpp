@@ -44,12 +44,6 @@ bool read_bits(std::string_view text, Numbers& bits) {
   return true;
 }
 
-Numbers common(const Numbers& a, const Numbers& b) {
-  Numbers both;
-  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return both;
-}
-
 class ExportedHardware {
  public:
   ExportedHardware(std::string_view xml, Machine& machine) : scanner_(xml), machine_(machine) {}
@@ -176,9 +170,9 @@ class ExportedHardware {
       }
     }
     if (machine_.nodes.empty()) return {ErrorCode::invalid_input, "it describes no NUMA nodes"};
-    for (NumaNode& node : machine_.nodes) node.cpus = common(node.cpus, cpus);
-    for (Core& core : machine_.cores) core.cpus = common(core.cpus, cpus);
-    for (Cache& cache : machine_.caches) cache.cpus = common(cache.cpus, cpus);
+    for (NumaNode& node : machine_.nodes) node.cpus = common_cpus(node.cpus, cpus);
+    for (Core& core : machine_.cores) core.cpus = common_cpus(core.cpus, cpus);
+    for (Cache& cache : machine_.caches) cache.cpus = common_cpus(cache.cpus, cpus);
     std::erase_if(machine_.cores, [](const Core& core) { return core.cpus.empty(); });
     std::erase_if(machine_.caches, [](const Cache& cache) { return cache.cpus.empty(); });
     std::stable_sort(machine_.caches.begin(), machine_.caches.end(),

@@ -123,7 +123,7 @@ void write_description(JsonText& json, const ParamInfo& param, const std::string
   json.member("description", text);
 }
 
-void write_param(JsonText& json, const ParamInfo& param) {
+void write_param_schema(JsonText& json, const ParamInfo& param) {
   json.key(param.name);
   json.open_object();
   write_description(json, param, expected_text(param));
@@ -185,12 +185,12 @@ void write_reference(JsonText& json, std::string_view name) {
 void write_definitions(JsonText& json) {
   json.key("definitions");
   json.open_object();
-  for (const ParamInfo& param : common_stage_params()) write_param(json, param);
+  for (const ParamInfo& param : common_stage_params()) write_param_schema(json, param);
   json.close_object();
 }
 
 // if the kind is this one, then its parameters and no others.
-void write_kind(JsonText& json, const StageInfo& info) {
+void write_kind_schema(JsonText& json, const StageInfo& info) {
   json.open_object();
   json.key("if");
   json.open_object();
@@ -219,8 +219,8 @@ void write_kind(JsonText& json, const StageInfo& info) {
   json.member("description", info.help);
   json.close_object();
   for (const ParamInfo& param : common_stage_params()) write_reference(json, param.name);
-  for (const ParamInfo& param : partition_params(info)) write_param(json, param);
-  for (const ParamInfo& param : info.params) write_param(json, param);
+  for (const ParamInfo& param : partition_params(info)) write_param_schema(json, param);
+  for (const ParamInfo& param : info.params) write_param_schema(json, param);
   json.close_object();
   json.close_object();
   json.close_object();
@@ -252,7 +252,7 @@ void write_stages(JsonText& json, StageInfos kinds) {
   json.close_object();
   json.key("allOf");
   json.open_list();
-  for (const StageInfo* info : kinds) write_kind(json, *info);
+  for (const StageInfo* info : kinds) write_kind_schema(json, *info);
   json.close_list();
   json.close_object();
   json.close_object();
@@ -282,7 +282,7 @@ void write_edges(JsonText& json, StageInfos kinds) {
   json.open_object();
   for (const ParamInfo& param : edge_params()) {
     if (param.type != ParamType::text) {
-      write_param(json, param);
+      write_param_schema(json, param);
       continue;
     }
     json.key(param.name);

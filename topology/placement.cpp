@@ -20,16 +20,6 @@ namespace {
 
 using Cpus = std::vector<std::uint32_t>;
 
-Cpus common(const Cpus& a, const Cpus& b) {
-  Cpus both;
-  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return both;
-}
-
-std::string counted(std::size_t count, std::string_view thing) {
-  return std::to_string(count) + " " + std::string(thing) + (count == 1 ? "" : "s");
-}
-
 class Planner {
  public:
   Planner(const PipelineSpec& spec, StageInfos kinds, const Machine& machine)
@@ -61,7 +51,7 @@ class Planner {
   // What a stage names, as CPUs of this machine; empty: nothing that is here.
   Cpus cpus_of(const StageSpec& stage) const {
     if (spec_.virtual_placement) return virtual_cpus_of(stage);
-    if (!stage.numa_node) return common(stage.cpus, machine_.cpus);
+    if (!stage.numa_node) return common_cpus(stage.cpus, machine_.cpus);
     const NumaNode* node = machine_.find_node(*stage.numa_node);
     return node == nullptr ? Cpus{} : node->cpus;
   }
@@ -132,13 +122,13 @@ class Planner {
   std::size_t cores_of(const Cpus& cpus) const {
     const auto count = static_cast<std::size_t>(
         std::count_if(machine_.cores.begin(), machine_.cores.end(),
-                      [&](const Core& core) { return !common(core.cpus, cpus).empty(); }));
+                      [&](const Core& core) { return !common_cpus(core.cpus, cpus).empty(); }));
     return count == 0 ? cpus.size() : count;
   }
 
   std::optional<std::uint32_t> node_of(const Cpus& cpus) const {
     for (const NumaNode& node : machine_.nodes) {
-      if (common(node.cpus, cpus).size() == cpus.size()) return node.index;
+      if (common_cpus(node.cpus, cpus).size() == cpus.size()) return node.index;
     }
     return std::nullopt;
   }
@@ -165,14 +155,15 @@ class Planner {
   void describe_neighbours(PlannedPlacement& placement) const {
     for (const PlannedPlacement& other : plan_.placements) {
       if (&other == &placement || other.cpus.empty()) continue;
-      if (const Cpus shared = common(placement.cpus, other.cpus); !shared.empty()) {
+      if (const Cpus shared = common_cpus(placement.cpus, other.cpus); !shared.empty()) {
         placement.reason += "; shares CPUs " + format_cpu_list(shared) + " with " + other.name;
         continue;
       }
       Cpus siblings;
       for (const Core& core : machine_.cores) {
-        const Cpus mine = common(core.cpus, placement.cpus);
-        if (!common(core.cpus, other.cpus).empty()) siblings.insert(siblings.end(), mine.begin(), mine.end());
+        const Cpus mine = common_cpus(core.cpus, placement.cpus);
+        if (!common_cpus(core.cpus, other.cpus).empty())
+          siblings.insert(siblings.end(), mine.begin(), mine.end());
       }
       std::sort(siblings.begin(), siblings.end());
       if (siblings.empty()) continue;
@@ -211,7 +202,8 @@ class Planner {
     const Cpus& cpus = plan_.placements[plan_.placement_of_stage[index]].cpus;
     Cpus nodes;
     for (const NumaNode& node : machine_.nodes) {
-      if (cpus.empty() ? !node.cpus.empty() : !common(node.cpus, cpus).empty()) nodes.push_back(node.index);
+      if (cpus.empty() ? !node.cpus.empty() : !common_cpus(node.cpus, cpus).empty())
+        nodes.push_back(node.index);
     }
     return nodes;
   }

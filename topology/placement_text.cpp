@@ -58,10 +58,6 @@ std::string aligned(const std::vector<Row>& rows) {
   return out;
 }
 
-std::string counted(std::size_t count, std::string_view thing) {
-  return std::to_string(count) + " " + std::string(thing) + (count == 1 ? "" : "s");
-}
-
 std::string machine_text(const Machine& machine) {
   std::set<std::uint32_t> packages;
   for (const Core& core : machine.cores) packages.insert(core.package);

@@ -44,6 +44,10 @@ std::string one_line(std::string_view text, std::size_t limit) {
 
 std::string quote_value(std::string_view text) { return '\'' + one_line(text, kMaximumQuoted) + '\''; }
 
+std::string counted(std::size_t count, std::string_view thing) {
+  return std::to_string(count) + " " + std::string(thing) + (count == 1 ? "" : "s");
+}
+
 std::string join_names(std::span<const std::string_view> names) {
   std::string out;
   for (const std::string_view name : names) {

@@ -4,6 +4,7 @@
 // bytes that are not UTF-8 are escaped, so that a message stays one line on a terminal.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,9 @@ namespace colibri {
 
 // 'text', clipped to 60 bytes, control characters and what is not UTF-8 as \xNN.
 std::string quote_value(std::string_view text);
+
+// "1 core", "2 cores"
+std::string counted(std::size_t count, std::string_view thing);
 
 // "a, b, c"
 std::string join_names(std::span<const std::string_view> names);

@@ -50,7 +50,7 @@ std::string marks(const PortInfo& port) {
   return text;
 }
 
-void append_ports(std::string& out, std::string_view direction, std::span<const PortInfo> ports) {
+void append_port_rows(std::string& out, std::string_view direction, std::span<const PortInfo> ports) {
   for (const PortInfo& port : ports) {
     std::string type(message_type_name(port.type));
     if (!port.state.empty()) type += ", " + std::string(port.state);
@@ -62,8 +62,8 @@ void append_ports(std::string& out, std::string_view direction, std::span<const 
 void append_kind(std::string& out, const StageInfo& info) {
   out += "\n#### " + code(info.kind) + "\n\n" + std::string(info.help) + "\n";
   out += "\n| port | messages | |\n| --- | --- | --- |\n";
-  append_ports(out, "in", info.inputs);
-  append_ports(out, "out", info.outputs);
+  append_port_rows(out, "in", info.inputs);
+  append_port_rows(out, "out", info.outputs);
   append_params(out, {partition_params(info), info.params});
   if (info.metrics.empty()) return;
   out += "\n| metric | |\n| --- | --- |\n";

@@ -5,7 +5,7 @@
 namespace colibri {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kXmlBlanks = " \t\r\n";
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -14,7 +14,7 @@ bool is_name(std::string_view text) {
 }
 
 std::string_view without_blanks(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of(kXmlBlanks), text.size()));
   return text;
 }
 
@@ -71,7 +71,7 @@ Result<XmlTag> XmlScanner::next() {
   tag.closes = !tag.opens || inside.ends_with('/');
   if (!tag.opens) inside.remove_prefix(1);
   if (tag.opens && tag.closes) inside.remove_suffix(1);
-  tag.name = inside.substr(0, inside.find_first_of(kBlanks));
+  tag.name = inside.substr(0, inside.find_first_of(kXmlBlanks));
   if (!is_name(tag.name)) return error("an element has no name");
   COLIBRI_RETURN_IF_ERROR(read_attributes(inside.substr(tag.name.size()), tag));
   if (tag.opens) open_.push_back(tag.name);

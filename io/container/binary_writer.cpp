@@ -9,7 +9,6 @@ namespace colibri {
 namespace {
 
 constexpr std::size_t kWritePiece = 4U << 20;
-constexpr std::uint64_t kHashBytes = sizeof(std::uint64_t);
 
 // True when the file starts like the one that is about to be written.
 Result<bool> is_continuation(const FileHandle& file, std::span<const std::byte> header,

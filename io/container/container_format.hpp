@@ -50,6 +50,7 @@
 namespace colibri {
 
 inline constexpr std::uint64_t kTensorAlignment = 64;
+inline constexpr std::uint64_t kHashBytes = sizeof(std::uint64_t);
 inline constexpr std::uint64_t kSpecDigestAt = 24;  // in the header
 
 enum class BinaryKind : std::uint32_t { model = 1, experts = 2, expert_part = 3 };

@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kSpaceReserve = 16U << 20;  // folders, spec, manifest
-
 // All expert files of the model: experts.bin, or the parts.
 Result<std::vector<PageTableShape>> shapes_of(const ModelSpec& spec, const ExpertLayout& layout,
                                               const PageTableShape& pages) {

@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kCopyPiece = 4U << 20;
-constexpr std::uint64_t kSpaceReserve = 16U << 20;  // folders, manifest, state
 
 // Bytes of a file whose xxh3-64 is known.
 struct Checked {

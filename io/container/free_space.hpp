@@ -11,6 +11,9 @@
 
 namespace colibri {
 
+// Kept free on top: folders, spec, manifest, state.
+inline constexpr std::uint64_t kSpaceReserve = 16U << 20;
+
 class FreeSpace {
  public:
   // `bytes` will be written into `folder`, less what `file`, if given, already takes there.

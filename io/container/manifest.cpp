@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-Status damaged(const std::filesystem::path& file, const std::string& what) {
+Status damaged_manifest(const std::filesystem::path& file, const std::string& what) {
   return file_error(ErrorCode::corrupt, "damaged manifest", file, Status::kNoOffset,
                     ": " + what + "; convert the model again");
 }
@@ -66,18 +66,19 @@ Result<Manifest> manifest_from_json(std::string_view text, const std::filesystem
       one.bytes = entry.at("bytes").get<std::uint64_t>();
       // Only names that a container can have: the manifest must not lead to a file elsewhere.
       if (!is_listed_file(one.name)) {
-        return damaged(file, "it lists the unknown file " + entry.at("name").dump());
+        return damaged_manifest(file, "it lists the unknown file " + entry.at("name").dump());
       }
-      if (!parse_digest(entry.at("sha256"), one.sha256)) return damaged(file, "wrong sha256 of " + one.name);
+      if (!parse_digest(entry.at("sha256"), one.sha256))
+        return damaged_manifest(file, "wrong sha256 of " + one.name);
       manifest.files.push_back(std::move(one));
     }
     const nlohmann::json& tree = document.at("chunk_tree");
     manifest.expert_records = tree.at("records").get<std::uint64_t>();
     if (!parse_digest(tree.at("root"), manifest.chunk_tree_root))
-      return damaged(file, "wrong chunk_tree root");
+      return damaged_manifest(file, "wrong chunk_tree root");
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    return damaged(file, error.what());
+    return damaged_manifest(file, error.what());
   }
 }
 

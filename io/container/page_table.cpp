@@ -11,12 +11,11 @@
 namespace colibri {
 namespace {
 
-constexpr std::uint64_t kTableHeadBytes = 32;
-constexpr std::uint64_t kEntryBytes = 32;
-constexpr std::uint64_t kHashBytes = 8;
+constexpr std::uint64_t kPageTableHeadBytes = 32;
+constexpr std::uint64_t kPageEntryBytes = 32;
 constexpr std::size_t kFileCountAt = 4;
 
-Status damaged(const std::filesystem::path& file, std::uint64_t offset, const std::string& what) {
+Status damaged_page_table(const std::filesystem::path& file, std::uint64_t offset, const std::string& what) {
   return file_error(ErrorCode::corrupt, "damaged page table", file, offset,
                     ": " + what + "; convert the model again");
 }
@@ -27,7 +26,7 @@ std::uint32_t experts_in_file(const ModelSpec& spec, std::uint32_t files, std::u
 }
 
 bool is_intact(std::span<const std::byte> table) noexcept {
-  if (table.size() < kTableHeadBytes + kHashBytes) return false;
+  if (table.size() < kPageTableHeadBytes + kHashBytes) return false;
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   return xxh3_64(body) == load_little_endian<std::uint64_t>(body.data() + body.size());
 }
@@ -42,7 +41,7 @@ Result<PageTableShape> make_shape(const ModelSpec& spec, const ExpertLayout& lay
   shape.records =
       std::uint64_t{spec.num_moe_layers()} * (part ? experts_in_file(spec, files, *part) : spec.num_experts);
   shape.chunks_per_record = (layout.payload_bytes + shape.chunk_bytes - 1) / shape.chunk_bytes;
-  shape.static_bytes = kTableHeadBytes + shape.records * kEntryBytes;
+  shape.static_bytes = kPageTableHeadBytes + shape.records * kPageEntryBytes;
   const auto hashes = checked_product(shape.records, shape.chunks_per_record, kHashBytes);
   const bool holds_records = files == 1 || part.has_value();
   const auto records = checked_mul(holds_records ? shape.records : 0, layout.record_bytes);
@@ -128,22 +127,23 @@ Result<std::vector<std::uint64_t>> decode_page_table(std::span<const std::byte> 
                                                      const std::filesystem::path& file) {
   const std::uint64_t begin = shape.table_offset;
   if (table.size() != shape.table_bytes) {
-    return damaged(
+    return damaged_page_table(
         file, begin,
         "expected " + std::to_string(shape.table_bytes) + " bytes, found " + std::to_string(table.size()));
   }
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   const auto stored = load_little_endian<std::uint64_t>(body.data() + body.size());
   if (const std::uint64_t computed = xxh3_64(body); computed != stored) {
-    return damaged(file, begin + body.size(),
-                   "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
+    return damaged_page_table(
+        file, begin + body.size(),
+        "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
   }
   const std::vector<std::byte> expected = encode_page_table(spec, layout, shape);
   const auto difference = std::mismatch(expected.begin(), expected.end(), body.begin()).first;
   if (difference != expected.end()) {
     const auto at = static_cast<std::uint64_t>(difference - expected.begin());
-    return damaged(file, begin + at,
-                   "it differs from what model_spec.json demands, at byte " + std::to_string(at));
+    return damaged_page_table(file, begin + at,
+                              "it differs from what model_spec.json demands, at byte " + std::to_string(at));
   }
   std::vector<std::uint64_t> hashes(shape.records * shape.chunks_per_record);
   for (std::size_t i = 0; i < hashes.size(); ++i) {

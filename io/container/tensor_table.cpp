@@ -8,13 +8,13 @@
 namespace colibri {
 namespace {
 
-constexpr std::uint64_t kTableHeadBytes = 16;
-constexpr std::uint64_t kEntryBytes = 48;
-constexpr std::uint64_t kHashBytes = 8;
+constexpr std::uint64_t kTensorTableHeadBytes = 16;
+constexpr std::uint64_t kTensorEntryBytes = 48;
 constexpr std::uint64_t kLargestName = 256;
 constexpr std::size_t kCountAt = 8;
 
-Status damaged(const std::filesystem::path& file, std::uint64_t offset, const std::string& what) {
+Status damaged_tensor_table(const std::filesystem::path& file, std::uint64_t offset,
+                            const std::string& what) {
   return file_error(ErrorCode::corrupt, "damaged tensor table", file, offset,
                     ": " + what + "; convert the model again");
 }
@@ -48,7 +48,7 @@ std::vector<std::byte> encode_tensor_table(std::span<const DenseTensor> tensors,
   const std::uint32_t padded_names = (names_bytes + 7) / 8 * 8;
 
   std::vector<std::byte> table;
-  table.reserve(kTableHeadBytes + tensors.size() * kEntryBytes + padded_names);
+  table.reserve(kTensorTableHeadBytes + tensors.size() * kTensorEntryBytes + padded_names);
   append_little_endian(table, payload_bytes);
   append_little_endian(table, static_cast<std::uint32_t>(tensors.size()));
   append_little_endian(table, padded_names);
@@ -76,16 +76,17 @@ std::vector<std::byte> encode_tensor_table(std::span<const DenseTensor> tensors,
 Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::uint64_t payload_limit,
                                         const std::filesystem::path& file) {
   const std::uint64_t begin = kPageBytes + payload_limit;
-  if (table.size() < kTableHeadBytes + kHashBytes) {
-    return damaged(file, begin,
-                   "it has " + std::to_string(table.size()) + " bytes, expected at least " +
-                       std::to_string(kTableHeadBytes + kHashBytes));
+  if (table.size() < kTensorTableHeadBytes + kHashBytes) {
+    return damaged_tensor_table(file, begin,
+                                "it has " + std::to_string(table.size()) + " bytes, expected at least " +
+                                    std::to_string(kTensorTableHeadBytes + kHashBytes));
   }
   const std::span<const std::byte> body = table.first(table.size() - kHashBytes);
   const auto stored = load_little_endian<std::uint64_t>(body.data() + body.size());
   if (const std::uint64_t computed = xxh3_64(body); computed != stored) {
-    return damaged(file, begin + body.size(),
-                   "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
+    return damaged_tensor_table(
+        file, begin + body.size(),
+        "expected checksum " + std::to_string(stored) + ", found " + std::to_string(computed));
   }
 
   TensorTable result;
@@ -93,33 +94,34 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
   const auto count = load_little_endian<std::uint32_t>(table.data() + kCountAt);
   const auto names_bytes = load_little_endian<std::uint32_t>(table.data() + 12);
   if (result.payload_bytes != payload_limit) {
-    return damaged(file, begin,
-                   "expected a payload of " + std::to_string(payload_limit) + " bytes, found " +
-                       std::to_string(result.payload_bytes));
+    return damaged_tensor_table(file, begin,
+                                "expected a payload of " + std::to_string(payload_limit) + " bytes, found " +
+                                    std::to_string(result.payload_bytes));
   }
   // count and names_bytes are 32-bit: no product or sum here can wrap 64 bits.
-  const std::uint64_t names_at = kTableHeadBytes + count * kEntryBytes;
+  const std::uint64_t names_at = kTensorTableHeadBytes + count * kTensorEntryBytes;
   const std::uint64_t hashes_at = names_at + names_bytes;
   if (hashes_at + count * kHashBytes != body.size()) {
-    return damaged(file, begin + kCountAt,
-                   "expected " + std::to_string(hashes_at + count * kHashBytes) + " bytes for " +
-                       std::to_string(count) + " tensors, found " + std::to_string(body.size()));
+    return damaged_tensor_table(file, begin + kCountAt,
+                                "expected " + std::to_string(hashes_at + count * kHashBytes) + " bytes for " +
+                                    std::to_string(count) + " tensors, found " + std::to_string(body.size()));
   }
 
   std::uint64_t previous_end = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::byte* entry = table.data() + kTableHeadBytes + i * kEntryBytes;
-    const std::uint64_t entry_at = begin + kTableHeadBytes + i * kEntryBytes;
+    const std::byte* entry = table.data() + kTensorTableHeadBytes + i * kTensorEntryBytes;
+    const std::uint64_t entry_at = begin + kTensorTableHeadBytes + i * kTensorEntryBytes;
     const auto name_offset = load_little_endian<std::uint32_t>(entry);
     const auto name_length = load_little_endian<std::uint32_t>(entry + 4);
     const auto packed = load_little_endian<std::uint32_t>(entry + 8);
     const auto format = load_little_endian<std::uint32_t>(entry + 12);
     const std::string place = "tensor " + std::to_string(i);
     if (name_length > kLargestName || std::uint64_t{name_offset} + name_length > names_bytes) {
-      return damaged(file, entry_at, place + " has its name outside the names");
+      return damaged_tensor_table(file, entry_at, place + " has its name outside the names");
     }
     if (packed > 1 || format >= kernels::kWeightFormats) {
-      return damaged(file, entry_at, place + " has the unknown format " + std::to_string(format));
+      return damaged_tensor_table(file, entry_at,
+                                  place + " has the unknown format " + std::to_string(format));
     }
     DenseTensor tensor;
     tensor.name.assign(reinterpret_cast<const char*>(table.data() + names_at + name_offset), name_length);
@@ -132,20 +134,20 @@ Result<TensorTable> decode_tensor_table(std::span<const std::byte> table, std::u
     // Bounds of any shape that a valid spec can ask for; with them dense_tensor_bytes cannot wrap.
     if (tensor.rows == 0 || tensor.rows > kMaxVocabSize || tensor.columns == 0 ||
         tensor.columns > kMaxVocabSize || (!tensor.packed && tensor.rows != 1)) {
-      return damaged(file, entry_at,
-                     tensor.name + " has the shape [" + std::to_string(tensor.rows) + ", " +
-                         std::to_string(tensor.columns) + "]");
+      return damaged_tensor_table(file, entry_at,
+                                  tensor.name + " has the shape [" + std::to_string(tensor.rows) + ", " +
+                                      std::to_string(tensor.columns) + "]");
     }
     if (tensor.bytes != dense_tensor_bytes(tensor)) {
-      return damaged(file, entry_at,
-                     tensor.name + " expected " + std::to_string(dense_tensor_bytes(tensor)) +
-                         " bytes, found " + std::to_string(tensor.bytes));
+      return damaged_tensor_table(file, entry_at,
+                                  tensor.name + " expected " + std::to_string(dense_tensor_bytes(tensor)) +
+                                      " bytes, found " + std::to_string(tensor.bytes));
     }
     const auto end = checked_add(tensor.offset, tensor.bytes);
     if (tensor.offset % kTensorAlignment != 0 || tensor.offset < previous_end || !end ||
         *end > result.payload_bytes) {
-      return damaged(file, entry_at,
-                     tensor.name + " lies at " + std::to_string(tensor.offset) + " outside its place");
+      return damaged_tensor_table(
+          file, entry_at, tensor.name + " lies at " + std::to_string(tensor.offset) + " outside its place");
     }
     previous_end = *end;
     tensor.checksum = load_little_endian<std::uint64_t>(table.data() + hashes_at + i * kHashBytes);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned kFileMode = 0644;
 // Lines and entries are handed to the system at the latest when this much has gathered.
-constexpr std::size_t kGatherBytes = std::size_t{1} << 20;
+constexpr std::size_t kBytesGathered = std::size_t{1} << 20;
 
 // A link is followed once, so that a rename replaces the file and not the link.
 std::string real_path(const std::string& path) {
@@ -141,7 +141,7 @@ Status ResultFile::append(std::uint64_t index, std::string_view line, bool faile
   entry.failed = failed;
   append_journal_entry(unnoted_, entry);
   unwritten_ += line;
-  if (unwritten_.size() >= kGatherBytes) failure_ = write_lines();
+  if (unwritten_.size() >= kBytesGathered) failure_ = write_lines();
   return failure_;
 }
 

@@ -40,6 +40,7 @@ struct JournalEntry {
 };
 
 inline constexpr std::size_t kJournalEntryBytes = 40;
+inline constexpr std::size_t kJournalEntriesRead = 4096;                 // at once
 inline constexpr std::size_t kMaxIdentityBytes = std::size_t{64} << 10;  // of model and options, each
 
 // Fails when the texts are longer than kMaxIdentityBytes.

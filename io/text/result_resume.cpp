@@ -15,8 +15,6 @@
 namespace colibri {
 namespace {
 
-constexpr std::size_t kEntriesRead = 4096;  // at once
-
 struct ResultLine {
   std::uint64_t index = 0;
   bool failed = false;
@@ -64,8 +62,8 @@ Status ResultFile::take_up() {
   std::string line;
   JournalEntry entry;
   bool good = true;
-  for (std::uint64_t first = 0; good && first < entries; first += kEntriesRead) {
-    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kEntriesRead, entries - first)) *
+  for (std::uint64_t first = 0; good && first < entries; first += kJournalEntriesRead) {
+    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kJournalEntriesRead, entries - first)) *
                  kJournalEntryBytes);
     COLIBRI_RETURN_IF_ERROR(
         read_at(journal_.get(), block.data(), block.size(), journal_bytes_, journal_path_));
@@ -132,7 +130,7 @@ Status ResultFile::adopt_finished() {
     append_journal_entry(unnoted_, entry);
     if (entry.failed) ++completed_failed_;
     data_bytes_ += line.bytes;
-    if (unnoted_.size() >= kEntriesRead * kJournalEntryBytes) COLIBRI_RETURN_IF_ERROR(write_entries());
+    if (unnoted_.size() >= kJournalEntriesRead * kJournalEntryBytes) COLIBRI_RETURN_IF_ERROR(write_entries());
   }
   note_cut(data_size, completed_.size());
   COLIBRI_RETURN_IF_ERROR(publish_journal());

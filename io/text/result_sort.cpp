@@ -13,7 +13,6 @@
 namespace colibri {
 namespace {
 
-constexpr std::size_t kEntriesRead = 4096;  // at once
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 
 struct Place {
@@ -29,7 +28,7 @@ Result<std::vector<Place>> read_places(const JournalRange& journal) {
   JournalEntry entry;
   for (std::uint64_t from = journal.begin; from < journal.end; from += block.size()) {
     block.resize(static_cast<std::size_t>(
-        std::min<std::uint64_t>(kEntriesRead * kJournalEntryBytes, journal.end - from)));
+        std::min<std::uint64_t>(kJournalEntriesRead * kJournalEntryBytes, journal.end - from)));
     COLIBRI_RETURN_IF_ERROR(read_at(journal.descriptor, block.data(), block.size(), from, journal.path));
     for (std::size_t at = 0; at < block.size(); at += kJournalEntryBytes) {
       if (!decode_journal_entry(std::string_view(block).substr(at, kJournalEntryBytes), entry)) {

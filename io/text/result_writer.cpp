@@ -229,8 +229,8 @@ void ResultWriter::append_openai_logprobs(const RequestResult& result, std::stri
 // A token that is not whole characters has no text of its own.
 std::string ResultWriter::token_name(std::int32_t token) const {
   std::string name = token_text_ ? token_text_(token) : std::string();
-  static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-  if (token_text_ && !first_invalid_utf8(name) && name.find(kReplacement) == std::string::npos) return name;
+  if (token_text_ && !first_invalid_utf8(name) && name.find(kReplacementCharacter) == std::string::npos)
+    return name;
   return "token_id:" + std::to_string(token);
 }
 

@@ -15,13 +15,6 @@
 #include "io/text/utf8.hpp"
 
 namespace colibri {
-namespace {
-
-constexpr std::size_t kMaxPatternBytes = 64 * 1024;
-// Bounds what a hostile expression can burn at one place of the text.
-constexpr std::uint32_t kMatchLimit = 10'000'000;
-constexpr std::size_t kJitStackStartBytes = 32 * 1024;
-constexpr std::size_t kJitStackMaxBytes = 8 * 1024 * 1024;
 
 struct FreeCode {
   void operator()(pcre2_code* code) const noexcept { pcre2_code_free(code); }
@@ -38,6 +31,14 @@ struct FreeMatchData {
 struct FreeJitStack {
   void operator()(pcre2_jit_stack* stack) const noexcept { pcre2_jit_stack_free(stack); }
 };
+
+namespace {
+
+constexpr std::size_t kMaxPatternBytes = 64 * 1024;
+// Bounds what a hostile expression can burn at one place of the text.
+constexpr std::uint32_t kMatchLimit = 10'000'000;
+constexpr std::size_t kJitStackStartBytes = 32 * 1024;
+constexpr std::size_t kJitStackMaxBytes = 8 * 1024 * 1024;
 
 std::string pcre2_message(int code) {
   std::array<PCRE2_UCHAR, 256> buffer{};

@@ -35,8 +35,6 @@ namespace {
 
 using Stage = TokenDecoder::Stage;
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 // Base of the stages that look at whole tokens.
 class WholeTokenStage : public Stage {
  public:
@@ -144,7 +142,7 @@ class ByteFallbackStage final : public WholeTokenStage {
       pass(run_, true);
     } else {
       // One replacement a byte, and the good bytes of the run are lost as well.
-      for (std::size_t i = 0; i < run_.size(); ++i) pass(kReplacement, true);
+      for (std::size_t i = 0; i < run_.size(); ++i) pass(kReplacementCharacter, true);
     }
     run_.clear();
   }

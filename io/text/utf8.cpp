@@ -7,8 +7,6 @@
 namespace colibri {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 struct LeadByte {
   std::uint8_t length;  // 0: cannot start a character
   std::uint8_t second_low;
@@ -114,7 +112,7 @@ void append_utf8_lossy(std::string& text, std::string_view bytes) {
   for (std::size_t offset = 0; offset < bytes.size();) {
     const Utf8Unit unit = utf8_unit_at(bytes, offset);
     const bool whole = unit.kind == Utf8Unit::Kind::character;
-    text += whole ? bytes.substr(offset, unit.length) : kReplacement;
+    text += whole ? bytes.substr(offset, unit.length) : kReplacementCharacter;
     offset += unit.length;
   }
 }

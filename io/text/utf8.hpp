@@ -47,6 +47,9 @@ CodePoint code_point_before(std::string_view valid_text, std::size_t end) noexce
 // `value` must be a Unicode scalar value.
 void append_code_point(std::string& text, char32_t value);
 
+// U+FFFD, which stands for what is not UTF-8.
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
 // Appends `bytes` with every maximal broken part (a truncated tail included) as U+FFFD.
 void append_utf8_lossy(std::string& text, std::string_view bytes);
 

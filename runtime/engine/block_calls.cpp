@@ -13,7 +13,7 @@ Status closed_status() {
   return {ErrorCode::cancelled, "the session is closed; start another one for more calls"};
 }
 
-Status cancelled_status() { return {ErrorCode::cancelled, "the call was cancelled"}; }
+Status call_cancelled() { return {ErrorCode::cancelled, "the call was cancelled"}; }
 
 }  // namespace
 
@@ -99,7 +99,7 @@ Result<HiddenSource::Pull> BlockCalls::pull(HiddenRows& rows, std::span<float> r
   }
   Status told;
   for (const Call& one : dropped) {
-    Status one_told = answer(*one, cancelled_status());
+    Status one_told = answer(*one, call_cancelled());
     if (told) told = std::move(one_told);
   }
   COLIBRI_RETURN_IF_ERROR(told);
@@ -168,7 +168,7 @@ Status BlockCalls::rows(const HiddenRows& rows, const HiddenResults& results) {
       status = Status(call->failure)
                    .at("layer " + std::to_string(rows.layer) + ", row " + std::to_string(call->failed_row));
     } else if (call->back < call->call.rows) {
-      status = cancelled_status();
+      status = call_cancelled();
     }
   }
   return answer(*call, std::move(status));

@@ -58,7 +58,7 @@ void sum_up(RunReport& report) {
   }
 }
 
-Status cancelled_status() { return {ErrorCode::cancelled, "the job was cancelled"}; }
+Status job_cancelled() { return {ErrorCode::cancelled, "the job was cancelled"}; }
 
 }  // namespace
 
@@ -176,7 +176,7 @@ bool Engine::State::was_cancelled() {
 
 void Engine::State::cancel_locked() {
   cancelled = job_runs;
-  if (running != nullptr) running->abort(cancelled_status());
+  if (running != nullptr) running->abort(job_cancelled());
 }
 
 // A job that begins after the cancel must find the engine closing: one critical section for both.
@@ -193,7 +193,7 @@ Status Engine::State::begin_job() {
     return {ErrorCode::invalid_input,
             "a job runs on this engine already; wait for its end, or open the model a second time"};
   }
-  if (closing) return cancelled_status();
+  if (closing) return job_cancelled();
   job_runs = true;
   cancelled = false;
   return {};
@@ -209,7 +209,7 @@ void Engine::State::set_running(Pipeline* pipeline) {
   const std::lock_guard lock(mutex);
   running = pipeline;
   measured = nullptr;
-  if (running != nullptr && cancelled) running->abort(cancelled_status());
+  if (running != nullptr && cancelled) running->abort(job_cancelled());
 }
 
 void Engine::State::set_measured(const Pipeline& pipeline, Clock::time_point begin) {

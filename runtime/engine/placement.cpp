@@ -19,12 +19,6 @@
 #include "topology/thread_affinity.hpp"
 
 namespace colibri {
-namespace {
-
-// Runs of one task, each handed over to by the one before; then another thread may take over.
-constexpr int kRunsInARow = 16;
-
-using Wake = tbb::flow::continue_msg;
 
 // Pins threads while they are in the arena. The pipeline pins its own thread to the same CPUs before any
 // stage starts, and fails by name when that is refused; here there is nobody to tell.
@@ -68,6 +62,13 @@ class PinObserver final : public tbb::task_scheduler_observer {
   const AffinityMask mask_;
   std::atomic<int> inside_{0};  // threads
 };
+
+namespace {
+
+// Runs of one task, each handed over to by the one before; then another thread may take over.
+constexpr int kRunsInARow = 16;
+
+using Wake = tbb::flow::continue_msg;
 
 // Tiles that several threads share out: each takes the next one until none is left. `next` and `done` also
 // state the order of memory between the caller and the runners, which the scheduler's own synchronisation

@@ -31,7 +31,7 @@ std::string number(Number value) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out;
   append_json_string(out, text);
   return out;
@@ -42,14 +42,14 @@ std::string object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
   std::string text = "{";
   for (const auto& [name, value] : pairs) {
     if (text.size() > 1) text += ", ";
-    text += quoted(name) + ": " + number(value);
+    text += json_string(name) + ": " + number(value);
   }
   return text + "}";
 }
 
 std::string stage_json(const StageReport& stage) {
   std::string text =
-      "    {\"name\": " + quoted(stage.name) + ", \"kind\": " + quoted(stage.kind) +
+      "    {\"name\": " + json_string(stage.name) + ", \"kind\": " + json_string(stage.kind) +
       ", \"items\": " + std::to_string(stage.items) + ", \"messages\": " + std::to_string(stage.messages) +
       ", \"hop_seconds\": " + number(stage.hop_seconds) + ", \"busy_seconds\": " + number(stage.busy_seconds);
   text +=
@@ -201,7 +201,7 @@ std::string RunReport::to_json() const {
   field("messages", std::to_string(messages));
   field("hop_seconds", number(hop_seconds));
   field("hop_share", number(hop_share()));
-  field("kernels", quoted(kernels));
+  field("kernels", json_string(kernels));
   text += ",\n  \"stages\": [\n";
   for (std::size_t i = 0; i < stages.size(); ++i)
     text += stage_json(stages[i]) + (i + 1 < stages.size() ? ",\n" : "\n");

@@ -8,7 +8,7 @@ namespace colibri::cli {
 namespace {
 
 // Text as man prints it: no hyphen becomes a dash, no line is taken for a request.
-std::string escaped(const std::string& text) {
+std::string roff_escaped(const std::string& text) {
   std::string safe = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   safe = replaced(replaced(safe, "'", "\\(aq"), "^", "\\(ha");
   safe = replaced(replaced(safe, "`", "\\(ga"), "~", "\\(ti");
@@ -16,8 +16,8 @@ std::string escaped(const std::string& text) {
   return safe;
 }
 
-std::string bold(const std::string& text) { return "\\fB" + escaped(text) + "\\fR"; }
-std::string italic(const std::string& text) { return "\\fI" + escaped(text) + "\\fR"; }
+std::string bold(const std::string& text) { return "\\fB" + roff_escaped(text) + "\\fR"; }
+std::string italic(const std::string& text) { return "\\fI" + roff_escaped(text) + "\\fR"; }
 
 std::string option_entry(const OptionPage& option) {
   std::string names;
@@ -25,24 +25,25 @@ std::string option_entry(const OptionPage& option) {
     names += (names.empty() ? "" : ", ") + (name.starts_with('-') ? bold(name) : italic(name));
   }
   if (!option.value.empty() && option.names.front().starts_with('-')) {
-    names += " " + (option.choices.empty() ? italic(option.value) : escaped(joined(option.choices, "|")));
+    names +=
+        " " + (option.choices.empty() ? italic(option.value) : roff_escaped(joined(option.choices, "|")));
   }
-  std::string text = ".TP\n" + names + "\n" + escaped(option.description);
+  std::string text = ".TP\n" + names + "\n" + roff_escaped(option.description);
   if (option.required && option.names.front().starts_with('-')) text += " (required)";
-  if (!option.default_value.empty()) text += " (default: " + escaped(option.default_value) + ")";
+  if (!option.default_value.empty()) text += " (default: " + roff_escaped(option.default_value) + ")";
   return text + "\n";
 }
 
 std::string lines_as_they_are(const std::vector<std::string>& lines) {
   std::string text = ".PP\n.nf\n";
-  for (const std::string& line : lines) text += escaped(line) + "\n";
+  for (const std::string& line : lines) text += roff_escaped(line) + "\n";
   return text + ".fi\n";
 }
 
 std::string verb_section(const VerbPage& verb) {
   const std::string name = "colibri " + joined(verb.path);
-  std::string text = ".SS " + escaped(joined(verb.path)) + "\n" + escaped(verb.description) + ".\n";
-  text += ".PP\n" + bold(name) + " " + escaped(verb.usage) + "\n";
+  std::string text = ".SS " + roff_escaped(joined(verb.path)) + "\n" + roff_escaped(verb.description) + ".\n";
+  text += ".PP\n" + bold(name) + " " + roff_escaped(verb.usage) + "\n";
   for (const OptionPage& positional : verb.positionals) text += option_entry(positional);
   for (const OptionPage& option : verb.options) text += option_entry(option);
   if (!verb.notes.empty()) text += lines_as_they_are(verb.notes);
@@ -98,8 +99,8 @@ A pipeline; colibri inspect \-\-markdown prints what it may say. Examples are in
 std::string manual_page(const VerbPage& program, const std::string& version) {
   std::string text = ".TH COLIBRI 1 \"\" \"colibri " + version + "\" \"User Commands\"\n";
   text += ".SH NAME\ncolibri \\- batch inference for mixture\\-of\\-experts models\n";
-  text += ".SH SYNOPSIS\n" + bold("colibri") + " " + escaped(program.usage) + "\n";
-  text += ".SH DESCRIPTION\n" + escaped(program.description) +
+  text += ".SH SYNOPSIS\n" + bold("colibri") + " " + roff_escaped(program.usage) + "\n";
+  text += ".SH DESCRIPTION\n" + roff_escaped(program.description) +
           "\nEach verb does one thing; the same text is printed by colibri help " + italic("VERB") + ".\n";
   text += ".SH OPTIONS\n";
   for (const OptionPage& option : program.options) text += option_entry(option);

@@ -7,7 +7,7 @@ namespace colibri::cli {
 namespace {
 
 // Text inside '...[...]': brackets, colons and quotes mean something there.
-std::string escaped(const std::string& text) {
+std::string zsh_escaped(const std::string& text) {
   std::string safe = replaced(replaced(text, "\\", "\\\\"), "'", "'\\''");
   safe = replaced(replaced(safe, "[", "\\["), "]", "\\]");
   return replaced(safe, ":", "\\:");
@@ -19,8 +19,8 @@ std::string action_of(const OptionPage& option) {
 
 // "'(-o --output)'{-o,--output}'[Results file]:TEXT:_files'"
 std::string option_argument(const OptionPage& option) {
-  std::string text = "'[" + escaped(option.description) + "]";
-  if (!option.value.empty()) text += ":" + escaped(option.value) + ":" + action_of(option);
+  std::string text = "'[" + zsh_escaped(option.description) + "]";
+  if (!option.value.empty()) text += ":" + zsh_escaped(option.value) + ":" + action_of(option);
   text += "'";
   if (option.repeated) {
     return option.names.size() == 1 ? "'*'" + option.names.front() + text
@@ -38,7 +38,7 @@ std::string function_name(const VerbPage& verb) {
 std::string verb_list(const VerbPage& verb) {
   std::string text = function_name(verb) + "_verbs() {\n  local -a verbs=(\n";
   for (const VerbPage& below : verb.verbs) {
-    text += "    '" + below.path.back() + ":" + escaped(below.description) + "'\n";
+    text += "    '" + below.path.back() + ":" + zsh_escaped(below.description) + "'\n";
   }
   return text + "  )\n  _describe verb verbs\n}\n";
 }
@@ -52,7 +52,7 @@ std::string function(const VerbPage& verb) {
     for (const OptionPage& positional : verb.positionals) {
       const std::string action = explains ? "_colibri_verbs" : action_of(positional);
       arguments += std::string(" \\\n    '") + (positional.repeated ? "*" : "") + ":" +
-                   escaped(positional.names.front()) + ":" + action + "'";
+                   zsh_escaped(positional.names.front()) + ":" + action + "'";
     }
     return text + "  _arguments -s" + arguments + "\n}\n";
   }
