@@ -80,4 +80,22 @@ void declare_command_line(CLI::App& app, VerbContext& context) {
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->group("Verbs");
 }
 
+ExitStatus run_command_line(int argc, const char* const* argv, Console& console) {
+  CLI::App app;
+  VerbContext context{console, {}};
+  declare_command_line(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    console.print(std::string(version.what()) + "\n");
+    return ExitStatus::ok;
+  } catch (const CLI::CallForHelp&) {
+    console.print(app.help());
+    return ExitStatus::ok;
+  } catch (const CLI::ParseError& error) {
+    return report_usage_error(app, error, console);
+  }
+  return context.run();
+}
+
 }  // namespace colibri::cli

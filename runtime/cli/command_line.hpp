@@ -9,4 +9,7 @@ namespace colibri::cli {
 // Declares everything on an empty `app`; `context` must outlive it.
 void declare_command_line(CLI::App& app, VerbContext& context);
 
+// Parses the command line and runs the verb that it names.
+ExitStatus run_command_line(int argc, const char* const* argv, Console& console);
+
 }  // namespace colibri::cli

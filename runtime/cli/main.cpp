@@ -2,36 +2,15 @@
 //
 // Exit status: 0 all well, 1 the job failed, 2 wrong usage, 3 some lines failed, 130 and 143
 // stopped by SIGINT and SIGTERM. Verbs are listed in command_line.cpp, one line each.
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
 
 #include "runtime/cli/command_line.hpp"
-#include "runtime/cli/usage_error.hpp"
-#include "runtime/cli/verb.hpp"
 
 namespace colibri::cli {
 namespace {
-
-ExitStatus run_command_line(int argc, const char* const* argv, Console& console) {
-  CLI::App app;
-  VerbContext context{console, {}};
-  declare_command_line(app, context);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForVersion& version) {
-    console.print(std::string(version.what()) + "\n");
-    return ExitStatus::ok;
-  } catch (const CLI::CallForHelp&) {
-    console.print(app.help());
-    return ExitStatus::ok;
-  } catch (const CLI::ParseError& error) {
-    return report_usage_error(app, error, console);
-  }
-  return context.run();
-}
 
 // What a verb returned, unless its results could not be written.
 int run_program(int argc, const char* const* argv) {
