@@ -1,9 +1,10 @@
 // compute: expert-major. All rows of the step that picked an expert go through it in one go.
 //
 // Records arrive while the visit is still being routed; nothing is computed before its last
-// wave has left `route`, since only then an expert's rows are complete. Then those go first, in
-// order of arrival, whose slots can be read into afterwards; while none of them is there, the
-// shared expert, then residents. Ready experts are computed in batches: see expert_batch.hpp.
+// wave has left `route`, since only then an expert's rows are complete. Then those go first whose slots can
+// be read into afterwards, the one with the fewest rows before others, since its slot is free soonest; while
+// none of them is there, the shared expert, then residents. Ready experts are computed in batches: see
+// expert_batch.hpp.
 //
 // Several computes may share out the experts: one hears of the visits in which it has any, and
 // of its own records. A Visit is read from the first message about it to the last result that
@@ -48,8 +49,9 @@ constexpr MetricInfo kMetrics[] = {
 enum Output : std::uint32_t { kDone, kReleased };
 constexpr std::uint32_t kNoSlot = 0xffffffffU;
 
-// Of a batch, for each worker: a few hundred microseconds, many times what starting it costs.
+// Of a batch, for each worker: many times what starting it costs. One worker alone starts nothing.
 constexpr std::uint64_t kBatchMultiplyAdds = 8 * kTileMultiplyAdds;
+constexpr std::uint64_t kBatchAlone = kTileMultiplyAdds;
 
 class Compute final : public Stage {
  public:
@@ -105,7 +107,7 @@ class Compute final : public Stage {
     std::uint32_t rows_done = 0;
   };
   struct ReadyList {
-    std::vector<Ready> experts;  // in order of arrival
+    std::vector<Ready> experts;  // in order of arrival; see put_fewest_rows_first
     std::size_t next = 0;        // first one not computed
     bool empty() const noexcept { return next == experts.size(); }
   };
@@ -169,10 +171,12 @@ class Compute final : public Stage {
     std::uint32_t rows_left = batch_rows_;
     bool shared = false;
     // Slots come back at the end of a batch: one that takes long would let the drive wait for them.
-    const std::uint64_t enough = kBatchMultiplyAdds * context_->workers();
+    const std::uint32_t workers = context_->workers();
+    const std::uint64_t enough = workers > 1 ? kBatchMultiplyAdds * workers : kBatchAlone;
     ReadyList* list = active->first_ready();
     for (std::uint64_t work = 0; list != nullptr && rows_left > 0 && work < enough;
          list = active->first_ready()) {
+      if (list == &active->ready[kPassing]) put_fewest_rows_first(visit, *list);
       Ready& ready = list->experts[list->next];
       const std::uint32_t total = rows_of(visit, ready.expert);
       const std::uint32_t rows = std::min(total - ready.rows_done, rows_left);
@@ -195,6 +199,15 @@ class Compute final : public Stage {
   std::uint32_t rows_of(const Visit& visit, std::uint32_t expert) const {
     if (expert == spec_->num_experts) return visit.step->rows;
     return visit.row_offsets[expert + 1] - visit.row_offsets[expert];
+  }
+
+  // Unless one has been begun.
+  void put_fewest_rows_first(const Visit& visit, ReadyList& list) const {
+    const auto next = list.experts.begin() + static_cast<std::ptrdiff_t>(list.next);
+    if (next->rows_done > 0) return;
+    std::iter_swap(next, std::min_element(next, list.experts.end(), [&](const Ready& a, const Ready& b) {
+                     return rows_of(visit, a.expert) < rows_of(visit, b.expert);
+                   }));
   }
 
   // Returns the multiply-adds of the piece.

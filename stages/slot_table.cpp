@@ -8,7 +8,8 @@ namespace {
 
 // Measured in virtual time, over drives, memory and rows of steps. With fewer the drive waits while experts
 // are computed, even when one record keeps it busy; more hide nothing more of that, and each takes a
-// resident's place.
+// resident's place. Of 48 slots, with steps of 128 rows and reading as long as computing, a quarter makes a
+// job 2 % longer than three tenths do; on drives ten times slower it makes it 2 % shorter.
 constexpr std::uint64_t kFewestTransit = 4, kUsualTransit = 8, kMostInFlight = 16;
 
 }  // namespace
@@ -114,7 +115,7 @@ void SlotTable::free_slot(std::uint32_t index) {
 std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, const TransitNeed& need) noexcept {
   if (slots >= records) return 0;
   const std::uint64_t most = std::clamp(need.in_flight, kFewestTransit, kMostInFlight);
-  const std::uint64_t usual = std::clamp(slots / 4, std::min(kUsualTransit, most), most);
+  const std::uint64_t usual = std::clamp(slots * 3 / 10, std::min(kUsualTransit, most), most);
   // Slots that bridge a gap in every layer are worth more than a resident each.
   const std::uint64_t wanted = std::max(usual, need.between_layers);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots / 2, 1, wanted));

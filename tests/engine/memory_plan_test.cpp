@@ -208,10 +208,10 @@ TEST(SlotShares, AreInProportionToTheRecords) {
       if (shares[i].slots == fetches[i].records) {
         EXPECT_EQ(shares[i].transit, 0U);
       } else {
-        // A quarter, but 8 at least and no more than are in flight, 4 to 16 of them; or what is read
+        // Three tenths, but 8 at least and no more than are in flight, 4 to 16 of them; or what is read
         // meanwhile, if that is more; half at most.
         const std::uint64_t in_flight = std::clamp<std::uint64_t>(fetches[i].inflight_bytes / 10, 4, 16);
-        const std::uint64_t share = std::max<std::uint64_t>(shares[i].slots / 4, 8);
+        const std::uint64_t share = std::max<std::uint64_t>(shares[i].slots * 3ULL / 10, 8);
         const std::uint64_t wanted = std::max(std::min(in_flight, share), fetches[i].bytes_meanwhile / 10);
         EXPECT_EQ(shares[i].transit, std::min(wanted, std::max<std::uint64_t>(shares[i].slots / 2, 1)));
       }

@@ -399,6 +399,59 @@ TEST(MoeBlock, OneRowAndFullStep) {
   for (const std::uint32_t rows : {1U, 16U}) check_block(job, 1, {.rows = rows, .seed = rows});
 }
 
+// Of what is there, slots that can be read into afterwards come back first, and those soonest whose experts have
+// the fewest rows; what stays in memory follows as it came.
+TEST(MoeBlock, SlotsThatAreReadIntoComeBackFirstAndThoseOfFewRowsSoonest) {
+  MoeJob job(golden_container("qwen3_moe", "config.json", "auto"), all_slots(16, 16));
+  for (const std::uint32_t workers : {1U, 2U}) {
+    Step& step = job.begin_step(0, 16);
+    std::mt19937_64 random(5);
+    std::normal_distribution<float> value;
+    for (std::size_t i = 0; i < 16 * job.spec().hidden_size; ++i) step.residual[i] = value(random);
+    StageHarness route(kRouteKind, job.services), compute(kComputeKind, job.services, {.workers = workers});
+    route.send(1, {.type = MessageType::wave, .object = &step.waves[0]});
+    Message routed;
+    ASSERT_TRUE(route.take(2, routed));
+    Visit& visit = *routed.visit();
+    const auto rows = [&](std::uint32_t expert) { return visit.row_offsets[expert + 1] - visit.row_offsets[expert]; };
+    std::vector<std::uint32_t> passing, kept;
+    for (std::uint32_t expert = 0; expert < job.spec().num_experts; ++expert) {
+      if (rows(expert) > 0) (expert % 3 == 0 ? kept : passing).push_back(expert);
+    }
+    ASSERT_GE(passing.size(), 4U);
+    ASSERT_GE(kept.size(), 2U);
+    std::stable_sort(passing.begin(), passing.end(), [&](auto a, auto b) { return rows(a) < rows(b); });
+    ASSERT_LT(rows(passing.front()), rows(passing.back()));
+    std::vector<std::uint32_t> expected = passing;
+    expected.insert(expected.end(), kept.rbegin(), kept.rend());
+    // The other way round each, one by one.
+    std::vector<std::uint32_t> arriving(expected.rbegin(), expected.rend());
+    std::reverse(arriving.begin(), arriving.begin() + static_cast<std::ptrdiff_t>(kept.size()));
+    for (const std::uint32_t expert : arriving) {
+      std::byte* data = job.services.slots.base + expert * job.services.slots.stride;
+      const auto bytes = job.record_bytes(0, expert);
+      std::memcpy(data, bytes.data(), bytes.size());
+      visit.records[expert] = {.data = data, .slot = expert, .kept = expert % 3 == 0};
+      compute.send(1, {.type = MessageType::expert, .first = expert, .count = 1, .object = &visit});
+    }
+    compute.send(0, routed);
+    while (compute.last_wait != Wait::none) compute.resume();
+    std::vector<std::uint32_t> came_back;
+    for (Message message; compute.take(1, message);) {
+      for (const Lease& lease : message.leases()) came_back.push_back(rows(lease.expert) * 100 + lease.expert);
+    }
+    ASSERT_EQ(came_back.size(), expected.size()) << workers << " workers";
+    // Experts with equally many rows may come in any order among the first.
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (i < passing.size()) {
+        EXPECT_EQ(came_back[i] / 100, rows(expected[i])) << workers << " workers, place " << i;
+      } else {
+        EXPECT_EQ(came_back[i] % 100, expected[i]) << workers << " workers, place " << i;
+      }
+    }
+  }
+}
+
 // A step that starts over uses its two visits in turn, also with an odd number of MoE layers: what is still
 // told about the visit before is never about a new one.
 TEST(MoeBlock, VisitsAreUsedInTurn) {

@@ -38,7 +38,7 @@ struct CallCost {
   const char* stage;
   double call_us, row_us;
 };
-constexpr CallCost kCallCosts[] = {{"embed", 0.5, 0.3},    {"attend", 2.4, 1.2}, {"route", 0.65, 0.35},
+constexpr CallCost kCallCosts[] = {{"embed", 0.5, 0.3},    {"attend", 2.8, 1.4}, {"route", 0.65, 0.35},
                                    {"combine", 0.2, 0.09}, {"sample", 8.0, 4.1}, {"compute", 0, 0}};
 // An expert with so many rows, from steps of 1, 8, 32, 128 and 512 rows; between these, in proportion.
 struct ExpertCost {
@@ -89,13 +89,16 @@ class Costed final : public Stage {
  public:
   static constexpr CallCost kCost = kCallCosts[kKind];
   static constexpr bool kSamples = std::string_view(kCost.stage) == "sample";
+  static constexpr bool kAttends = std::string_view(kCost.stage) == "attend";
 
   Status start(StageContext& context) override {
     if (kSamples) sampled_ = context.counter("logit_rows_total");
+    layers_ = context.services().plan.spec->num_layers();
     return stage_->start(context);
   }
   Wait on_message(Message& message, Emitter& out) override {
-    if (!kSamples && message.type == MessageType::wave) charge(message.wave()->rows());
+    if (!kSamples && message.type == MessageType::wave && !is_finished(message))
+      charge(message.wave()->rows());
     return call(out, [&](Emitter& costed) { return stage_->on_message(message, costed); });
   }
   Wait resume(Emitter& out) override {
@@ -108,6 +111,10 @@ class Costed final : public Stage {
   static void charge(std::uint64_t rows) {
     clock().charge(kCost.call_us + kCost.row_us * static_cast<double>(rows));
   }
+  // A wave that has been through all layers is only passed on.
+  bool is_finished(const Message& message) const {
+    return kAttends && message.port == kLooping && message.wave()->layer + 1 == layers_;
+  }
   // Which rows are sampled when, the stage says.
   template <class Call>
   Wait call(Emitter& out, Call&& call) {
@@ -118,7 +125,9 @@ class Costed final : public Stage {
     return wait;
   }
 
+  static constexpr std::uint8_t kLooping = 0;  // attend's input of waves that come back
   Counter* sampled_ = nullptr;
+  std::uint32_t layers_ = 0;
   const std::unique_ptr<Stage> stage_ = builtin_registry().find(kCost.stage)->create();
 };
 

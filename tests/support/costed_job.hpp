@@ -1,7 +1,8 @@
 // Jobs in virtual time: the drive is a VirtualDevice, and the stages that compute cost fixed times.
 //
-// All on one thread, in a seeded order. How long a job takes is exact and the same on every machine, so
-// that scheduling, hints and orders of start can be compared by the percent.
+// All on one thread, in a seeded order. How long a job takes is the same on every machine, to a tenth of a
+// percent (the watch over reads ticks in real time), so that scheduling, hints and orders of start can be
+// compared by the percent.
 #pragma once
 
 #include <algorithm>
