@@ -160,7 +160,7 @@ struct TransitNeed {
   std::uint64_t in_flight = 1;       // slots that hold the bytes in flight
   std::uint64_t between_layers = 0;  // and those that the drive can fill while computing gives none back
 };
-// How many of `slots` are kept free of residents: a quarter, within what keeps reads and arithmetic busy, and
+// How many of `slots` are kept free of residents: three tenths, within what keeps reads and arithmetic busy, and
 // at least what is read between two layers; but half of them at most. 0 when each of the records has a slot.
 std::uint32_t transit_slots(std::uint64_t slots, std::uint64_t records, const TransitNeed& need) noexcept;
 

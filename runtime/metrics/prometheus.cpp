@@ -23,12 +23,12 @@ std::string escaped(std::string_view text, bool label) {
   return out;
 }
 
-std::string number(double value) {
+std::string sample_value(double value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value);
   return error == std::errc() ? std::string(text, end) : "NaN";
 }
-std::string number(std::uint64_t value) { return std::to_string(value); }
+std::string sample_value(std::uint64_t value) { return std::to_string(value); }
 
 class Exposition {
  public:
@@ -42,7 +42,7 @@ class Exposition {
   template <class Value>
   void single(const std::string& name, std::string_view help, Value value) {
     family(name, help);
-    sample(name, "", number(value));
+    sample(name, "", sample_value(value));
   }
   std::string take() { return std::move(text_); }
 
@@ -70,7 +70,8 @@ void add_run(const RunReport& report, Exposition& out) {
 void add_stages(const RunReport& report, Exposition& out) {
   const auto each = [&](const std::string& name, std::string_view help, auto value) {
     out.family(name, help);
-    for (const StageReport& stage : report.stages) out.sample(name, stage_label(stage), number(value(stage)));
+    for (const StageReport& stage : report.stages)
+      out.sample(name, stage_label(stage), sample_value(value(stage)));
   };
   each("colibri_stage_items_total", "calls into the stage", [](const StageReport& s) { return s.items; });
   each("colibri_stage_busy_seconds_total", "time in calls into the stage",
@@ -88,7 +89,7 @@ void add_stages(const RunReport& report, Exposition& out) {
     for (const auto& [reason, seconds] : stage.blocked_seconds) {
       std::string labels = stage_label(stage);
       labels.insert(labels.size() - 1, ",reason=\"" + reason + "\"");
-      out.sample("colibri_stage_blocked_seconds_total", labels, number(seconds));
+      out.sample("colibri_stage_blocked_seconds_total", labels, sample_value(seconds));
     }
   }
 }
@@ -113,7 +114,8 @@ void add_kinds(const RunReport& report, std::span<const StageInfo* const> kinds,
       const std::string name = "colibri_" + first.kind + "_" + metric;
       out.family(name, help_of(kinds, first.kind, metric));
       for (const StageReport& stage : report.stages) {
-        if (stage.kind == first.kind) out.sample(name, stage_label(stage), number(stage.metric(metric)));
+        if (stage.kind == first.kind)
+          out.sample(name, stage_label(stage), sample_value(stage.metric(metric)));
       }
     }
   }

@@ -25,7 +25,7 @@ std::string duration(double seconds) {
 }
 
 template <class Number>
-std::string number(Number value) {
+std::string json_number(Number value) {
   std::string text;
   append_json_number(text, value);
   return text;
@@ -42,23 +42,25 @@ std::string object_of(const std::vector<std::pair<std::string, Value>>& pairs) {
   std::string text = "{";
   for (const auto& [name, value] : pairs) {
     if (text.size() > 1) text += ", ";
-    text += json_string(name) + ": " + number(value);
+    text += json_string(name) + ": " + json_number(value);
   }
   return text + "}";
 }
 
 std::string stage_json(const StageReport& stage) {
-  std::string text =
-      "    {\"name\": " + json_string(stage.name) + ", \"kind\": " + json_string(stage.kind) +
-      ", \"items\": " + std::to_string(stage.items) + ", \"messages\": " + std::to_string(stage.messages) +
-      ", \"hop_seconds\": " + number(stage.hop_seconds) + ", \"busy_seconds\": " + number(stage.busy_seconds);
-  text +=
-      ", \"p50_seconds\": " + number(stage.p50_seconds) + ", \"p95_seconds\": " + number(stage.p95_seconds) +
-      ", \"p99_seconds\": " + number(stage.p99_seconds) + ", \"max_seconds\": " + number(stage.max_seconds);
-  text += ", \"queue_p50_seconds\": " + number(stage.queue_p50_seconds) +
-          ", \"queue_p95_seconds\": " + number(stage.queue_p95_seconds) +
-          ", \"queue_p99_seconds\": " + number(stage.queue_p99_seconds) +
-          ", \"queue_max_seconds\": " + number(stage.queue_max_seconds);
+  std::string text = "    {\"name\": " + json_string(stage.name) + ", \"kind\": " + json_string(stage.kind) +
+                     ", \"items\": " + std::to_string(stage.items) +
+                     ", \"messages\": " + std::to_string(stage.messages) +
+                     ", \"hop_seconds\": " + json_number(stage.hop_seconds) +
+                     ", \"busy_seconds\": " + json_number(stage.busy_seconds);
+  text += ", \"p50_seconds\": " + json_number(stage.p50_seconds) +
+          ", \"p95_seconds\": " + json_number(stage.p95_seconds) +
+          ", \"p99_seconds\": " + json_number(stage.p99_seconds) +
+          ", \"max_seconds\": " + json_number(stage.max_seconds);
+  text += ", \"queue_p50_seconds\": " + json_number(stage.queue_p50_seconds) +
+          ", \"queue_p95_seconds\": " + json_number(stage.queue_p95_seconds) +
+          ", \"queue_p99_seconds\": " + json_number(stage.queue_p99_seconds) +
+          ", \"queue_max_seconds\": " + json_number(stage.queue_max_seconds);
   text += ", \"queue_high_water\": " + std::to_string(stage.queue_high_water);
   text += ", \"blocked_seconds\": " + object_of(stage.blocked_seconds);
   return text + ", \"metrics\": " + object_of(stage.metrics) + "}";
@@ -177,30 +179,30 @@ std::string RunReport::to_json() const {
   auto field = [&text](std::string_view name, const std::string& value) {
     text += ",\n  \"" + std::string(name) + "\": " + value;
   };
-  field("wall_seconds", number(wall_seconds));
+  field("wall_seconds", json_number(wall_seconds));
   field("prompt_tokens", std::to_string(prompt_tokens));
   field("generated_tokens", std::to_string(generated_tokens));
-  field("tokens_per_second", number(tokens_per_second()));
+  field("tokens_per_second", json_number(tokens_per_second()));
   field("bytes_read", std::to_string(bytes_read));
   field("distinct_bytes", std::to_string(distinct_bytes));
-  field("reads_per_visit", number(reads_per_visit()));
+  field("reads_per_visit", json_number(reads_per_visit()));
   field("wasted_hint_bytes", std::to_string(wasted_hint_bytes));
   field("prewarm_bytes", std::to_string(prewarm_bytes));
   field("floor_bytes", std::to_string(floor_bytes));
-  field("read_over_floor", number(read_over_floor()));
-  field("bytes_per_generated_token", number(bytes_per_generated_token()));
+  field("read_over_floor", json_number(read_over_floor()));
+  field("bytes_per_generated_token", json_number(bytes_per_generated_token()));
   field("small_step_bytes", std::to_string(small_step_bytes));
-  field("small_step_seconds", number(small_step_seconds));
+  field("small_step_seconds", json_number(small_step_seconds));
   field("demands", std::to_string(demands));
   field("hits", std::to_string(hits));
-  field("hit_rate", number(hit_rate()));
+  field("hit_rate", json_number(hit_rate()));
   field("belady_hits", belady_hits ? std::to_string(*belady_hits) : "null");
   field("peak_rss_bytes", std::to_string(peak_rss_bytes));
   field("planned_bytes", std::to_string(planned_bytes));
   field("steps", std::to_string(steps));
   field("messages", std::to_string(messages));
-  field("hop_seconds", number(hop_seconds));
-  field("hop_share", number(hop_share()));
+  field("hop_seconds", json_number(hop_seconds));
+  field("hop_share", json_number(hop_share()));
   field("kernels", json_string(kernels));
   text += ",\n  \"stages\": [\n";
   for (std::size_t i = 0; i < stages.size(); ++i)

@@ -142,6 +142,7 @@ TEST(RunReport, JsonHoldsWhatAReaderExpects) {
 
 TEST(RunReport, OfNothingIsValidJson) {
   const nlohmann::json json = nlohmann::json::parse(RunReport().to_json());
+  EXPECT_TRUE(json.at("hit_rate").is_number_float());  // of whole values too
   EXPECT_EQ(json.at("hit_rate"), 1.0);
   EXPECT_EQ(json.at("tokens_per_second"), 0.0);
   EXPECT_TRUE(json.at("stages").empty());
