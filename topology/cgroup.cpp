@@ -113,7 +113,7 @@ std::vector<Group> find_groups(const fs::path& root, const std::vector<Mount>& m
   return {};
 }
 
-std::optional<std::uint64_t> read_number(const std::string& file) {
+std::optional<std::uint64_t> number_in_file(const std::string& file) {
   const std::optional<std::string> text = read_proc_text(file);
   return text ? leading_number(*text) : std::nullopt;
 }
@@ -130,8 +130,8 @@ void tighten_cpu(std::uint64_t quota, std::uint64_t period, const std::string& o
 // Page cache that nobody looked at again lately is given back before a limit hurts; it is not use.
 void tighten_memory(const Group& group, std::string_view limit_file, std::string_view use_file,
                     std::string_view cache_key, CgroupLimits& limits) {
-  const std::optional<std::uint64_t> limit = read_number(group.file(limit_file));
-  const std::optional<std::uint64_t> use = read_number(group.file(use_file));
+  const std::optional<std::uint64_t> limit = number_in_file(group.file(limit_file));
+  const std::optional<std::uint64_t> use = number_in_file(group.file(use_file));
   if (!limit || !use || *limit >= kNoLimit) return;
   const std::string stat = read_proc_text(group.file("memory.stat")).value_or("");
   const auto cache_text = line_value(stat, cache_key);
@@ -161,8 +161,8 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
   }
   for (const Group& group : find_groups(root, mounts, "cpu", false)) {
     // A quota of -1 is no number here, and no limit.
-    tighten_cpu(read_number(group.file("cpu.cfs_quota_us")).value_or(0),
-                read_number(group.file("cpu.cfs_period_us")).value_or(0),
+    tighten_cpu(number_in_file(group.file("cpu.cfs_quota_us")).value_or(0),
+                number_in_file(group.file("cpu.cfs_period_us")).value_or(0),
                 "cgroup cpu.cfs_quota_us of " + group.name, limits);
   }
   for (const Group& group : find_groups(root, mounts, "memory", false)) {

@@ -55,7 +55,7 @@ void append_port_lines(std::string& out, std::string_view title, std::span<const
   }
 }
 
-void append_params(std::string& out, std::string_view title, std::span<const ParamInfo> params) {
+void append_param_lines(std::string& out, std::string_view title, std::span<const ParamInfo> params) {
   if (params.empty()) return;
   out.append("\n").append(title).append("\n");
   for (const ParamInfo& param : params) {
@@ -149,9 +149,9 @@ std::string describe_kind(const StageInfo& info) {
   append_line(out, std::string(info.kind) + ": " + std::string(info.help) + (info.source ? " (source)" : ""));
   append_port_lines(out, "inputs, earlier ones served first", info.inputs);
   append_port_lines(out, "outputs", info.outputs);
-  append_params(out, "parameters", info.params);
-  append_params(out, "parameters of kinds that share out the experts", partition_params(info));
-  append_params(out, "parameters of every stage", common_stage_params());
+  append_param_lines(out, "parameters", info.params);
+  append_param_lines(out, "parameters of kinds that share out the experts", partition_params(info));
+  append_param_lines(out, "parameters of every stage", common_stage_params());
   if (!info.metrics.empty()) {
     out += "\nmetrics\n";
     std::size_t width = 0;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMaximumItems = 64;
 constexpr std::string_view kForms = "all, or ids, ranges and remainders such as 7,0-31,32-,0/2";
 
-Status refuse(std::string_view text, std::string_view why, std::string_view expected) {
+Status refuse_experts(std::string_view text, std::string_view why, std::string_view expected) {
   return {ErrorCode::invalid_input,
           quote_value(text) + " " + std::string(why) + "; expected " + std::string(expected)};
 }
@@ -35,24 +35,25 @@ Result<ExpertPartition::Item> ExpertPartition::parse_item(std::string_view text)
   const bool open = mark != std::string_view::npos && text[mark] == '-' && rest.empty();
   const std::optional<std::uint32_t> second =
       mark == std::string_view::npos || open ? first : number_of(rest);
-  if (!first || !second) return refuse(text, "names no experts", kForms);
+  if (!first || !second) return refuse_experts(text, "names no experts", kForms);
   if (mark != std::string_view::npos && text[mark] == '/') {
     if (*second == 0 || *second > kExpertIdLimit) {
-      return refuse(text, "divides by a number out of range",
-                    "one from 1 to " + std::to_string(kExpertIdLimit));
+      return refuse_experts(text, "divides by a number out of range",
+                            "one from 1 to " + std::to_string(kExpertIdLimit));
     }
     if (*first >= *second) {
-      return refuse(text, "has a remainder that no id leaves",
-                    "one below " + std::to_string(*second) + ", as in 0/" + std::to_string(*second));
+      return refuse_experts(text, "has a remainder that no id leaves",
+                            "one below " + std::to_string(*second) + ", as in 0/" + std::to_string(*second));
     }
     return Item{*first, kNoEnd, *second};
   }
   if (*first >= kExpertIdLimit || *second >= kExpertIdLimit) {
-    return refuse(text, "is out of range", "ids from 0 to " + std::to_string(kExpertIdLimit - 1));
+    return refuse_experts(text, "is out of range", "ids from 0 to " + std::to_string(kExpertIdLimit - 1));
   }
   if (*second < *first) {
-    return refuse(text, "runs backwards",
-                  "the lower id first, as in " + std::to_string(*second) + "-" + std::to_string(*first));
+    return refuse_experts(
+        text, "runs backwards",
+        "the lower id first, as in " + std::to_string(*second) + "-" + std::to_string(*first));
   }
   return Item{*first, open ? kNoEnd : *second, 1};
 }
@@ -64,7 +65,7 @@ Result<ExpertPartition> ExpertPartition::parse(std::string_view text) {
     const std::size_t comma = rest.find(',');
     COLIBRI_ASSIGN_OR_RETURN(const Item item, parse_item(trim_blanks(rest.substr(0, comma))));
     if (partition.items_.size() == kMaximumItems) {
-      return refuse(text, "has too many parts", "at most " + std::to_string(kMaximumItems));
+      return refuse_experts(text, "has too many parts", "at most " + std::to_string(kMaximumItems));
     }
     partition.items_.push_back(item);
     if (comma == std::string_view::npos) break;
@@ -73,7 +74,8 @@ Result<ExpertPartition> ExpertPartition::parse(std::string_view text) {
   std::vector<bool> named(kExpertIdLimit);
   for (const Item& item : partition.items_) {
     for (std::uint32_t id = item.first; id <= item.last && id < kExpertIdLimit; id += item.step) {
-      if (named[id]) return refuse(text, "names expert " + std::to_string(id) + " twice", "each expert once");
+      if (named[id])
+        return refuse_experts(text, "names expert " + std::to_string(id) + " twice", "each expert once");
       named[id] = true;
     }
   }

@@ -4,7 +4,6 @@
 // one, so that a damaged file gives an error or a smaller machine.
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 
 #include "topology/cpu_list.hpp"
 #include "topology/hardware.hpp"
@@ -20,7 +19,7 @@ using Numbers = std::vector<std::uint32_t>;
 constexpr std::string_view kCacheTypes[] = {"L1Cache", "L2Cache", "L3Cache", "L4Cache", "L5Cache"};
 
 template <class Integer>
-bool read_number(std::string_view text, int base, Integer& value) {
+bool parse_integer(std::string_view text, int base, Integer& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -35,7 +34,7 @@ bool read_bits(std::string_view text, Numbers& bits) {
     text.remove_prefix(std::min(word.size() + 1, text.size()));
     std::uint32_t value = 0;
     if (word.starts_with("0x")) word.remove_prefix(2);
-    if (!word.empty() && !read_number(word, 16, value)) return false;
+    if (!word.empty() && !parse_integer(word, 16, value)) return false;
     for (std::uint32_t bit = 32; bit-- > 0;) {
       if ((value >> bit & 1) != 0) bits.push_back(static_cast<std::uint32_t>(32 * i) + bit);
     }
@@ -105,7 +104,7 @@ class ExportedHardware {
 
   Status index_of(const XmlTag& tag, std::uint32_t highest, std::uint32_t& index) const {
     const std::string_view text = tag.attribute("os_index");
-    if (read_number(text, 10, index) && index <= highest) return {};
+    if (parse_integer(text, 10, index) && index <= highest) return {};
     return error("it has a " + std::string(tag.attribute("type")) + " with the number " + quote_value(text) +
                  "; the highest is " + std::to_string(highest));
   }
@@ -122,7 +121,7 @@ class ExportedHardware {
     NumaNode node{.index = 0, .cpus = object.cpus};
     COLIBRI_RETURN_IF_ERROR(index_of(tag, kMaximumNode, node.index));
     const std::string_view bytes = tag.attribute("local_memory");
-    if (!bytes.empty() && !read_number(bytes, 10, node.memory_bytes)) {
+    if (!bytes.empty() && !parse_integer(bytes, 10, node.memory_bytes)) {
       return error("it has a node with memory of " + quote_value(bytes));
     }
     machine_.nodes.push_back(std::move(node));
@@ -132,7 +131,7 @@ class ExportedHardware {
   Status open_cache(const XmlTag& tag, std::ptrdiff_t level, const Object& object) {
     std::uint64_t bytes = 0;
     const std::string_view text = tag.attribute("cache_size");
-    if (!text.empty() && !read_number(text, 10, bytes))
+    if (!text.empty() && !parse_integer(text, 10, bytes))
       return error("it has a cache of " + quote_value(text));
     machine_.caches.push_back({static_cast<std::uint32_t>(level), bytes, object.cpus});
     return {};

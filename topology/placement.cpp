@@ -7,7 +7,6 @@
 #include "topology/placement.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <utility>

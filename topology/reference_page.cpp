@@ -30,7 +30,7 @@ void append_param(std::string& out, const std::string& name, const ParamInfo& pa
   append_row(out, {code(name), cell(expected), otherwise, cell(param.help) + changes});
 }
 
-void append_params(std::string& out, std::initializer_list<std::span<const ParamInfo>> tables) {
+void append_param_rows(std::string& out, std::initializer_list<std::span<const ParamInfo>> tables) {
   bool any = false;
   for (const auto& params : tables) {
     for (const ParamInfo& param : params) {
@@ -64,7 +64,7 @@ void append_kind(std::string& out, const StageInfo& info) {
   out += "\n| port | messages | |\n| --- | --- | --- |\n";
   append_port_rows(out, "in", info.inputs);
   append_port_rows(out, "out", info.outputs);
-  append_params(out, {partition_params(info), info.params});
+  append_param_rows(out, {partition_params(info), info.params});
   if (info.metrics.empty()) return;
   out += "\n| metric | |\n| --- | --- |\n";
   for (const MetricInfo& metric : info.metrics) append_row(out, {code(metric.name), cell(metric.help)});
@@ -82,7 +82,7 @@ std::string reference_markdown(StageInfos kinds) {
     append_param(out, std::string(param.name), param, expected_text(param));
   }
   out += "\n### Stages\n\nEvery stage has a `kind` and may have:\n";
-  append_params(out, {common_stage_params()});
+  append_param_rows(out, {common_stage_params()});
   for (const StageInfo* info : kinds) append_kind(out, *info);
   return out;
 }

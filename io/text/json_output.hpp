@@ -33,4 +33,15 @@ void append_json_number(std::string& out, Number value) {
   }
 }
 
+// "[1, 2.5]"
+template <class Numbers>
+void append_json_numbers(std::string& out, const Numbers& numbers) {
+  out += '[';
+  for (const auto& number : numbers) {
+    if (out.back() != '[') out += ", ";
+    append_json_number(out, number);
+  }
+  out += ']';
+}
+
 }  // namespace colibri

@@ -181,7 +181,7 @@ Status read_openai_prompt(const JsonValue& value, std::string_view field, FieldC
   return field_error(field, "a string or a list of token ids", *prompt);
 }
 
-Status read_model(const JsonValue& value, std::string_view field, FieldContext& context) {
+Status read_model_name(const JsonValue& value, std::string_view field, FieldContext& context) {
   if (value.text() == nullptr) return field_error(field, "a string", value);
   context.request.model_name = *value.text();
   return {};
@@ -258,7 +258,7 @@ constexpr FieldRule kOpenaiLineFields[] = {
 };
 
 constexpr FieldRule kOpenaiBodyFields[] = {
-    {"model", false, read_model},
+    {"model", false, read_model_name},
     {"prompt", false, read_openai_prompt},
     {"max_tokens", true, read_max_tokens},
     {"temperature", true, read_temperature},

@@ -161,15 +161,6 @@ std::string table_of(const DiskBench& bench) {
   return text;
 }
 
-void append_list(std::string& json, const char* name, const std::vector<double>& values) {
-  json.append(", \"").append(name).append("\": [");
-  for (const double value : values) {
-    if (json.back() != '[') json += ", ";
-    append_json_number(json, value);
-  }
-  json += "]";
-}
-
 std::string json_of(const DiskBench& bench, const BenchArguments& arguments) {
   std::string json = "{\"folder\": ";
   append_json_string(json, arguments.folder);
@@ -194,11 +185,13 @@ std::string json_of(const DiskBench& bench, const BenchArguments& arguments) {
     append_json_number(json, cell.depth);
     json += ", \"bytes_per_second\": ";
     append_json_number(json, median(cell.ours));
-    append_list(json, "rounds", cell.ours);
+    json += ", \"rounds\": ";
+    append_json_numbers(json, cell.ours);
     if (bench.fio) {
       json += ", \"fio_bytes_per_second\": ";
       append_json_number(json, median(cell.fio));
-      append_list(json, "fio_rounds", cell.fio);
+      json += ", \"fio_rounds\": ";
+      append_json_numbers(json, cell.fio);
       json += ", \"of_fio\": ";
       append_json_number(json, paired_ratio(cell));
     }

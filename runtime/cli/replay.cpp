@@ -89,8 +89,8 @@ ReplayResult replay_with(const RoutingTraceContent& trace, std::uint32_t slots, 
                       policy);
 }
 
-std::string table_of(const RoutingTraceContent& trace, const std::vector<SlotPolicy>& policies,
-                     const std::vector<SlotCount>& counts) {
+std::string table_of_hits(const RoutingTraceContent& trace, const std::vector<SlotPolicy>& policies,
+                          const std::vector<SlotCount>& counts) {
   const std::uint64_t records = std::uint64_t{trace.moe_layers} * trace.experts;
   char cell[64];
   std::string text = "policy     ";
@@ -117,8 +117,8 @@ std::string table_of(const RoutingTraceContent& trace, const std::vector<SlotPol
          " rows; a cell: hit rate, bytes read\n";
 }
 
-std::string json_of(const RoutingTraceContent& trace, const std::vector<SlotPolicy>& policies,
-                    const std::vector<SlotCount>& counts) {
+std::string json_of_hits(const RoutingTraceContent& trace, const std::vector<SlotPolicy>& policies,
+                         const std::vector<SlotCount>& counts) {
   const std::uint64_t records = std::uint64_t{trace.moe_layers} * trace.experts;
   std::string text = "{\n  \"visits\": " + std::to_string(trace.visits.size()) + ",\n  \"results\": [";
   bool first = true;
@@ -148,8 +148,8 @@ ExitStatus run_replay(const ReplayArguments& arguments, VerbContext& context) {
   }
   const std::uint64_t records = std::uint64_t{trace->moe_layers} * trace->experts;
   if (Status fits = check_fits(counts, records); !fits) return context.fail(std::move(fits).at("replay"));
-  context.console.print(arguments.json ? json_of(*trace, policies, counts)
-                                       : table_of(*trace, policies, counts));
+  context.console.print(arguments.json ? json_of_hits(*trace, policies, counts)
+                                       : table_of_hits(*trace, policies, counts));
   return ExitStatus::ok;
 }
 

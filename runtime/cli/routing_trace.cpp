@@ -8,16 +8,6 @@
 namespace colibri::cli {
 namespace {
 
-template <class Values>
-void append_list(std::string& out, std::string_view name, const Values& values) {
-  out.append(", \"").append(name).append("\": [");
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) out += ", ";
-    append_json_number(out, values[i]);
-  }
-  out += ']';
-}
-
 void append_field(std::string& out, std::string_view name, std::uint64_t value) {
   out.append(out.back() == '{' ? "\"" : ", \"").append(name).append("\": ");
   append_json_number(out, value);
@@ -56,8 +46,10 @@ void RoutingTrace::routing(std::uint64_t step, std::uint64_t visit, const Sequen
   append_json_string(line_, sequence.request.id);
   append_field(line_, "position", position);
   append_field(line_, "layer", layer);
-  append_list(line_, "experts", experts);
-  append_list(line_, "weights", weights);
+  line_ += ", \"experts\": ";
+  append_json_numbers(line_, experts);
+  line_ += ", \"weights\": ";
+  append_json_numbers(line_, weights);
   write_line();
 }
 
