@@ -1,5 +1,4 @@
 // colibri batch: a file of requests through a model, results as they complete.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "runtime/cli/routing_trace.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "runtime/engine/request_file_job.hpp"
 #include "runtime/metrics/routing_trace_reader.hpp"
 
@@ -228,9 +228,9 @@ ExitStatus Batch::finish(RunReport& report) {
 
 }  // namespace
 
-void add_batch(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("batch", "Run a file of requests: generate, score or embed");
-  verb->footer(
+void add_batch(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("batch", "Run a file of requests: generate, score or embed");
+  verb.footer(
       "A request is a line of JSON: {\"id\": \"a\", \"prompt\": \"Once\", \"max_tokens\": 16}, or an OpenAI "
       "batch\n"
       "line with a completion. Fields: id, prompt or tokens, max_tokens, temperature, top_p, top_k, seed, "
@@ -245,30 +245,26 @@ void add_batch(CLI::App& app, VerbContext& context) {
       "  colibri batch model requests.jsonl -o results.jsonl --resume\n"
       "  colibri batch model documents.jsonl --task score > scores.jsonl");
   auto arguments = std::make_shared<BatchArguments>();
-  verb->add_option("MODEL", arguments->model, "Container folder")->required();
-  verb->add_option("REQUESTS", arguments->input, "JSONL file with requests, - for standard input")
-      ->required();
-  verb->add_option("-o,--output", arguments->output, "Results file; standard output when left out");
-  verb->add_option("--task", arguments->task, "What to do with each line")
-      ->check(CLI::IsMember({"generate", "score", "embed"}))
-      ->capture_default_str();
-  verb->add_option("--seed", arguments->seed,
-                   "Seed of the job: seeds of lines without one are made from it and their id")
-      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
-      ->capture_default_str();
-  verb->add_flag("--in-order", arguments->in_order, "Sort the results by line number at the end");
-  CLI::Option* resume = verb->add_flag("--resume", arguments->resume, "Go on with an unfinished job");
-  verb->add_flag("--force", arguments->force, "Start over, whatever the results file holds")
-      ->excludes(resume);
-  verb->add_option("--trace-routing", arguments->trace_routing,
-                   "File for the experts that each row picked (JSONL)");
-  add_setting_flag(*verb, arguments->pipeline, "--profile", "profile.output",
+  verb.positional("MODEL", arguments->model, "Container folder").required();
+  verb.positional("REQUESTS", arguments->input, "JSONL file with requests, - for standard input").required();
+  verb.option("-o,--output", arguments->output, "Results file; standard output when left out");
+  verb.option("--task", arguments->task, "What to do with each line")
+      .one_of({"generate", "score", "embed"})
+      .show_default();
+  verb.option("--seed", arguments->seed,
+              "Seed of the job: seeds of lines without one are made from it and their id")
+      .check(check_is_unsigned, "INTEGER")
+      .show_default();
+  verb.flag("--in-order", arguments->in_order, "Sort the results by line number at the end");
+  Option resume = verb.flag("--resume", arguments->resume, "Go on with an unfinished job");
+  verb.flag("--force", arguments->force, "Start over, whatever the results file holds").excludes(resume);
+  verb.option("--trace-routing", arguments->trace_routing,
+              "File for the experts that each row picked (JSONL)");
+  add_setting_flag(verb, arguments->pipeline, "--profile", "profile.output",
                    "File for the profile of the run (JSON)");
-  add_pipeline_flags(*verb, arguments->pipeline);
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return Batch(*arguments, context).run(); };
-  });
+  add_pipeline_flags(verb, arguments->pipeline);
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return Batch(*arguments, context).run(); });
 }
 
 }  // namespace colibri::cli

@@ -1,5 +1,4 @@
 // colibri bench disk: the rate of the reader of experts over sizes and depths, fio's beside it.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -18,7 +17,7 @@
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/scratch_file.hpp"
 #include "runtime/cli/stop_signals.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri::cli {
@@ -260,13 +259,12 @@ ExitStatus run_bench_disk(const BenchArguments& arguments, VerbContext& context)
 
 }  // namespace
 
-void add_bench(CLI::App& app, VerbContext& context) {
-  CLI::App* group = app.add_subcommand("bench", "Measure this machine");
-  group->require_subcommand(1);
-  group->get_formatter()->label("SUBCOMMAND", "WHAT");
-  group->footer("Examples:\n  colibri bench disk /fast");
-  CLI::App* verb = group->add_subcommand("disk", "Rate of the reader of experts, over sizes and depths");
-  verb->footer(
+void add_bench(Verb& program, VerbContext& context) {
+  Verb group = program.verb("bench", "Measure this machine");
+  group.require_verb("WHAT");
+  group.footer("Examples:\n  colibri bench disk /fast");
+  Verb verb = group.verb("disk", "Rate of the reader of experts, over sizes and depths");
+  verb.footer(
       "Where DIR is a container its experts are read; else a file without a name is written into DIR, which\n"
       "is gone when the program ends. A depth of 1 is one lane alone. fio, where it is installed, measures\n"
       "the same reads in turn with ours; rates are medians of the rounds, `of fio` of the ratios in them.\n\n"
@@ -274,34 +272,32 @@ void add_bench(CLI::App& app, VerbContext& context) {
       "  colibri bench disk /fast\n"
       "  colibri bench disk model --sizes 1MiB,2MiB --depths 1,16 --json");
   auto arguments = std::make_shared<BenchArguments>();
-  verb->add_option("DIR", arguments->folder, "A folder on the drive, or a container")->required();
-  verb->add_option("--file-size", arguments->file_bytes, "Of the file that is written")
-      ->check(CLI::Validator(check_file_size, "SIZE"))
-      ->capture_default_str();
-  verb->add_option("--sizes", arguments->sizes, "Bytes of a read")
-      ->delimiter(',')
-      ->check(CLI::Validator(check_read_size, "SIZE,..."))
-      ->capture_default_str();
-  verb->add_option("--depths", arguments->depths, "Reads in flight")
-      ->delimiter(',')
-      ->check(CLI::Range(1U, kMaxReadLanes))
-      ->capture_default_str();
-  verb->add_option("--milliseconds", arguments->milliseconds,
-                   "Of each measurement, after a fifth of it to warm up")
-      ->check(CLI::Range(20U, 3'600'000U))
-      ->capture_default_str();
-  verb->add_option("--rounds", arguments->rounds, "Measurements of each size and depth")
-      ->check(CLI::Range(1U, 1000U))
-      ->capture_default_str();
-  verb->add_option("--backend", arguments->backend, "How reads are issued")
-      ->check(CLI::IsMember({"auto", "io_uring", "pread"}))
-      ->capture_default_str();
-  verb->add_flag("--no-fio", arguments->no_fio, "Leave fio out");
-  verb->add_flag("--json", arguments->json, "As JSON, with the rates of each round");
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_bench_disk(*arguments, context); };
-  });
+  verb.positional("DIR", arguments->folder, "A folder on the drive, or a container").required();
+  verb.option("--file-size", arguments->file_bytes, "Of the file that is written")
+      .check(check_file_size, "SIZE")
+      .show_default();
+  verb.option("--sizes", arguments->sizes, "Bytes of a read")
+      .separated_by(',')
+      .check(check_read_size, "SIZE,...")
+      .show_default();
+  verb.option("--depths", arguments->depths, "Reads in flight")
+      .separated_by(',')
+      .range(1U, kMaxReadLanes)
+      .show_default();
+  verb.option("--milliseconds", arguments->milliseconds,
+              "Of each measurement, after a fifth of it to warm up")
+      .range(20U, 3'600'000U)
+      .show_default();
+  verb.option("--rounds", arguments->rounds, "Measurements of each size and depth")
+      .range(1U, 1000U)
+      .show_default();
+  verb.option("--backend", arguments->backend, "How reads are issued")
+      .one_of({"auto", "io_uring", "pread"})
+      .show_default();
+  verb.flag("--no-fio", arguments->no_fio, "Leave fio out");
+  verb.flag("--json", arguments->json, "As JSON, with the rates of each round");
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return run_bench_disk(*arguments, context); });
 }
 
 }  // namespace colibri::cli

@@ -1,6 +1,5 @@
 // colibri check: every mistake of a pipeline file at once, its effective values, its drawing, its
 // placement. On this machine or on another one, and for a model if one is named.
-#include <CLI/CLI.hpp>
 #include <colibri/engine.hpp>
 #include <colibri/registry.hpp>
 #include <memory>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "runtime/cli/pipeline_flags.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "runtime/engine/message_credits.hpp"
 #include "runtime/memory/plan_notes.hpp"
 #include "topology/machine_check.hpp"
@@ -100,9 +99,9 @@ class Check {
 
 }  // namespace
 
-void add_check(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("check", "Check a pipeline file");
-  verb->footer(
+void add_check(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("check", "Check a pipeline file");
+  verb.footer(
       "Examples:\n"
       "  colibri check configs/batch.yaml\n"
       "  colibri check configs/batch.yaml --set stages.fetch.lanes=16 --dump\n"
@@ -110,21 +109,18 @@ void add_check(CLI::App& app, VerbContext& context) {
       "  colibri check configs/batch.yaml --placement --machine server.xml\n"
       "  colibri check configs/batch.yaml --dot | dot -Tsvg -o pipeline.svg");
   auto arguments = std::make_shared<CheckArguments>();
-  verb->add_option("FILE", arguments->pipeline.file, "The pipeline file")->required();
-  CLI::Option* dump =
-      verb->add_flag("--dump", arguments->dump, "Print each effective value and where it came from");
-  CLI::Option* dot = verb->add_flag("--dot", arguments->dot, "Print the graph in Graphviz's language");
-  CLI::Option* placement = verb->add_flag("--placement", arguments->placement,
-                                          "Print which CPUs and memory each stage gets, and why");
-  dot->excludes(dump);
-  placement->excludes(dump)->excludes(dot);
-  verb->add_option("--machine", arguments->machine,
-                   "Check for another machine: a file that `lstopo FILE.xml` has written there");
-  verb->add_option("--model", arguments->model, "Container folder: check the memory that it needs too");
-  add_pipeline_setting_flags(*verb, arguments->pipeline);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return Check(*arguments, context).run(); };
-  });
+  verb.positional("FILE", arguments->pipeline.file, "The pipeline file").required();
+  Option dump = verb.flag("--dump", arguments->dump, "Print each effective value and where it came from");
+  Option dot = verb.flag("--dot", arguments->dot, "Print the graph in Graphviz's language");
+  Option placement =
+      verb.flag("--placement", arguments->placement, "Print which CPUs and memory each stage gets, and why");
+  dot.excludes(dump);
+  placement.excludes(dump).excludes(dot);
+  verb.option("--machine", arguments->machine,
+              "Check for another machine: a file that `lstopo FILE.xml` has written there");
+  verb.option("--model", arguments->model, "Container folder: check the memory that it needs too");
+  add_pipeline_setting_flags(verb, arguments->pipeline);
+  verb.on_run(context, [arguments, &context] { return Check(*arguments, context).run(); });
 }
 
 }  // namespace colibri::cli

@@ -1,15 +1,85 @@
-// The verbs of the program, one line each, and what it says about itself.
+// The verbs of the program, one line each, what it says about itself, and what a wrong command line is told.
 #include "runtime/cli/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "runtime/cli/usage_error.hpp"
+#include "io/text/nearest_name.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
+
+bool looks_like_flag(std::string_view word) { return word.size() > 1 && word.front() == '-'; }
+
+// The flags of a verb as they are typed: "--weights", "-o".
+std::vector<std::string> flags_of(const CLI::App& verb) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.emplace_back("--").append(name);
+    for (const std::string& name : option->get_snames()) flags.emplace_back("-").append(name);
+  }
+  return flags;
+}
+
+std::string did_you_mean(const std::string& found, const std::vector<std::string>& names) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string_view nearest = nearest_name(found, views);
+  return nearest.empty() ? std::string() : "; did you mean " + std::string(nearest) + "?";
+}
+
+// The sentence for a verb that does not exist, with the nearest one that does.
+std::string unknown_verb_sentence(const CLI::App& app, const std::string& verb) {
+  std::vector<std::string> names;
+  for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(known->get_name());
+  }
+  return "unknown verb: " + verb + did_you_mean(verb, names);
+}
+
+// "unknown flag: --wieghts; did you mean --weights?", or empty when no word was left over.
+std::string left_over_sentence(const CLI::App& verb) {
+  const std::vector<std::string> words = verb.remaining();
+  for (const std::string& word : words) {
+    if (!looks_like_flag(word)) continue;
+    const std::string flag = word.substr(0, word.find('='));
+    return "unknown flag: " + flag + did_you_mean(flag, flags_of(verb));
+  }
+  if (words.empty()) return {};
+  const bool group = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
+  return group ? unknown_verb_sentence(verb, words.front()) : "unexpected argument: " + words.front();
+}
+
+// Why `app` could not parse its command line: what was wrong, the nearest right name, where the help is.
+// Unknown flags and verbs are looked for first: a mistyped flag also makes CLI11 complain about whatever it
+// took the flag's value for, which would hide the real mistake.
+ExitStatus report_usage_error(const CLI::App& app, const CLI::ParseError& error, Console& console) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (chosen.empty()) {
+    const std::vector<std::string> words = app.remaining();
+    std::string sentence = "no verb given";
+    if (!words.empty()) {
+      sentence = looks_like_flag(words.front()) ? left_over_sentence(app)
+                                                : unknown_verb_sentence(app, words.front());
+    }
+    console.error(sentence + ". Verbs are listed by: colibri --help");
+    return ExitStatus::wrong_usage;
+  }
+  // Of a group of verbs, as far as it was named.
+  const CLI::App* verb = chosen.back();
+  std::string name = verb->get_name();
+  while (!verb->get_subcommands().empty()) {
+    verb = verb->get_subcommands().back();
+    name += " " + verb->get_name();
+  }
+  std::string sentence = left_over_sentence(*verb);
+  if (sentence.empty()) sentence = error.what();
+  console.error(name + ": " + sentence + ". Usage and examples: colibri help " + name);
+  return ExitStatus::wrong_usage;
+}
 
 void add_help(CLI::App& app, VerbContext& context) {
   CLI::App* verb = app.add_subcommand("help", "Explain a verb");
@@ -44,22 +114,23 @@ void add_help(CLI::App& app, VerbContext& context) {
 }
 
 void declare_verbs(CLI::App& app, VerbContext& context) {
-  add_convert(app, context);
-  add_inspect(app, context);
-  add_replay(app, context);
-  add_stage(app, context);
-  add_synth(app, context);
-  add_verify(app, context);
-  add_plan(app, context);
-  add_batch(app, context);
-  add_run(app, context);
-  add_generate(app, context);
-  add_perplexity(app, context);
-  add_trace(app, context);
-  add_tokenize(app, context);
-  add_check(app, context);
-  add_bench(app, context);
-  add_version(app, context);
+  Verb program(app);
+  add_convert(program, context);
+  add_inspect(program, context);
+  add_replay(program, context);
+  add_stage(program, context);
+  add_synth(program, context);
+  add_verify(program, context);
+  add_plan(program, context);
+  add_batch(program, context);
+  add_run(program, context);
+  add_generate(program, context);
+  add_perplexity(program, context);
+  add_trace(program, context);
+  add_tokenize(program, context);
+  add_check(program, context);
+  add_bench(program, context);
+  add_version(program, context);
   add_help(app, context);
 }
 

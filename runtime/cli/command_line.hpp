@@ -4,6 +4,10 @@
 
 #include "runtime/cli/verb.hpp"
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace colibri::cli {
 
 // Declares everything on an empty `app`; `context` must outlive it.

@@ -1,7 +1,6 @@
 // colibri convert: a Hugging Face checkpoint folder to a container.
 #include "io/checkpoint/convert.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -13,7 +12,7 @@
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "topology/machine.hpp"
 #include "topology/pipeline_spec.hpp"
 
@@ -41,7 +40,7 @@ std::uint32_t default_threads() {
   return machine ? std::min(machine->default_threads(), kMostThreads) : 1;
 }
 
-// Empty when `text` is a chunk size; else what is wrong with it, as CLI11 wants it.
+// Empty when `text` is a chunk size; else what is wrong with it, as the user reads it.
 std::string check_chunk(const std::string& text) {
   const Result<std::uint64_t> bytes = parse_bytes(text);
   if (!bytes) return bytes.status().to_string();
@@ -100,9 +99,9 @@ ExitStatus run_convert(const ConvertArguments& arguments, VerbContext& context) 
 
 }  // namespace
 
-void add_convert(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("convert", "Convert a Hugging Face checkpoint to a colibri container");
-  verb->footer(
+void add_convert(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("convert", "Convert a Hugging Face checkpoint to a colibri container");
+  verb.footer(
       "The checkpoint is checked as a whole before anything is written. Conversion needs less than\n"
       "1 GiB of memory; when it was interrupted, the same command goes on.\n\n"
       "Examples:\n"
@@ -111,32 +110,28 @@ void add_convert(CLI::App& app, VerbContext& context) {
       "  colibri convert ~/models/Qwen3-30B-A3B model --weights int4\n"
       "  colibri convert ~/models/Qwen3-30B-A3B model --stripe /drive0/experts,/drive1/experts");
   auto arguments = std::make_shared<ConvertArguments>();
-  verb->add_option("CHECKPOINT_DIR", arguments->checkpoint, "Folder with config.json and safetensors files")
-      ->required();
-  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")
-      ->required()
-      ->check(CLI::Validator(check_not_empty, "DIR"));
-  verb->add_option(
-          "--weights", arguments->weights,
-          "Stored precision: auto keeps bf16 as bf16 and anything else as f32; int8 takes 8.5 and int4\n"
-          "4.5 bits a weight")
-      ->check(CLI::IsMember(weights_choices(true)))
-      ->capture_default_str();
-  verb->add_option("--chunk", arguments->chunk, "Unit of checksums in an expert record, a multiple of 4KiB")
-      ->check(CLI::Validator(check_chunk, "SIZE"))
-      ->capture_default_str();
-  verb->add_option(
-          "--stripe", arguments->stripe,
-          "Share the experts out over these directories, one a drive: an expert goes to number id % N; "
-          "OUT_DIR gets links to the files")
-      ->check(CLI::Validator(check_stripe, "DIR,DIR,..."));
-  verb->add_option("--threads", arguments->threads, "Threads that pack weights; all CPUs unless given")
-      ->check(CLI::Range(1U, kMostThreads));
-  verb->add_flag("--force", arguments->force, "Replace what lies in OUT_DIR");
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_convert(*arguments, context); };
-  });
+  verb.positional("CHECKPOINT_DIR", arguments->checkpoint, "Folder with config.json and safetensors files")
+      .required();
+  verb.positional("OUT_DIR", arguments->output, "Folder that becomes the container")
+      .required()
+      .check(check_not_empty, "DIR");
+  verb.option("--weights", arguments->weights,
+              "Stored precision: auto keeps bf16 as bf16 and anything else as f32; int8 takes 8.5 and int4\n"
+              "4.5 bits a weight")
+      .one_of(weights_choices(true))
+      .show_default();
+  verb.option("--chunk", arguments->chunk, "Unit of checksums in an expert record, a multiple of 4KiB")
+      .check(check_chunk, "SIZE")
+      .show_default();
+  verb.option("--stripe", arguments->stripe,
+              "Share the experts out over these directories, one a drive: an expert goes to number id % N; "
+              "OUT_DIR gets links to the files")
+      .check(check_stripe, "DIR,DIR,...");
+  verb.option("--threads", arguments->threads, "Threads that pack weights; all CPUs unless given")
+      .range(1U, kMostThreads);
+  verb.flag("--force", arguments->force, "Replace what lies in OUT_DIR");
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return run_convert(*arguments, context); });
 }
 
 }  // namespace colibri::cli

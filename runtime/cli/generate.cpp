@@ -1,5 +1,4 @@
 // colibri generate: one prompt, the text as it is made.
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "runtime/cli/one_request.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -90,41 +90,41 @@ ExitStatus run_generate(const GenerateArguments& arguments, VerbContext& context
 
 }  // namespace
 
-void add_generate(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("generate", "Continue one prompt; the text is printed as it is made");
-  verb->footer(
+void add_generate(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("generate", "Continue one prompt; the text is printed as it is made");
+  verb.footer(
       "Examples:\n"
       "  colibri generate model -p 'In the beginning' --max-tokens 64\n"
       "  colibri generate model -p 'Once' --temperature 0.8 --top-p 0.95 --seed 7 --stop $'\\n\\n'");
   auto arguments = std::make_shared<GenerateArguments>();
-  verb->add_option("MODEL", arguments->model, "Container folder")->required();
-  verb->add_option("-p,--prompt", arguments->prompt, "The prompt")->required();
-  CLI::Option* max_tokens =
-      verb->add_option("--max-tokens", arguments->max_tokens, "Tokens to generate at most");
-  max_tokens->check(CLI::Range(1U, 0x7fffffffU))->capture_default_str();
-  verb->add_option("--temperature", arguments->temperature, "0: the likeliest token each time")
-      ->check(CLI::Validator(check_is_number, "NUMBER"))
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  verb->add_option("--top-p", arguments->top_p, "Share of probability to draw from")
-      ->check(CLI::Validator(check_is_number, "NUMBER"))
-      ->check(CLI::Range(1e-6, 1.0))
-      ->capture_default_str();
-  verb->add_option("--top-k", arguments->top_k, "Tokens to draw from; 0: all")
-      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
-      ->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "Seed of the draws")
-      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
-      ->capture_default_str();
-  verb->add_option("--stop", arguments->stop, "Text that ends the answer; may be repeated")
-      ->check(CLI::Validator(check_not_empty, "TEXT"))
-      ->allow_extra_args(false);
-  verb->add_flag("--ignore-eos", arguments->ignore_eos, "Go on after an end token");
-  add_pipeline_flags(*verb, arguments->pipeline);
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context, max_tokens] {
-    arguments->max_tokens_given = max_tokens->count() > 0;
-    context.run = [arguments, &context] { return run_generate(*arguments, context); };
+  verb.positional("MODEL", arguments->model, "Container folder").required();
+  verb.option("-p,--prompt", arguments->prompt, "The prompt").required();
+  const Option max_tokens = verb.option("--max-tokens", arguments->max_tokens, "Tokens to generate at most")
+                                .range(1U, 0x7fffffffU)
+                                .show_default();
+  verb.option("--temperature", arguments->temperature, "0: the likeliest token each time")
+      .check(check_is_number, "NUMBER")
+      .range(0.0, 100.0)
+      .show_default();
+  verb.option("--top-p", arguments->top_p, "Share of probability to draw from")
+      .check(check_is_number, "NUMBER")
+      .range(1e-6, 1.0)
+      .show_default();
+  verb.option("--top-k", arguments->top_k, "Tokens to draw from; 0: all")
+      .check(check_is_unsigned, "INTEGER")
+      .show_default();
+  verb.option("--seed", arguments->seed, "Seed of the draws")
+      .check(check_is_unsigned, "INTEGER")
+      .show_default();
+  verb.option("--stop", arguments->stop, "Text that ends the answer; may be repeated")
+      .check(check_not_empty, "TEXT")
+      .one_value_each();
+  verb.flag("--ignore-eos", arguments->ignore_eos, "Go on after an end token");
+  add_pipeline_flags(verb, arguments->pipeline);
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context, max_tokens] {
+    arguments->max_tokens_given = max_tokens.given();
+    return run_generate(*arguments, context);
   });
 }
 

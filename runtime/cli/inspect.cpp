@@ -1,5 +1,4 @@
 // colibri inspect: what a container holds, and what the stage kinds are.
-#include <CLI/CLI.hpp>
 #include <colibri/registry.hpp>
 #include <filesystem>
 #include <memory>
@@ -8,7 +7,7 @@
 
 #include "io/container/container_files.hpp"
 #include "runtime/cli/inspect_model.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "topology/describe_kind.hpp"
 #include "topology/problem_text.hpp"
 
@@ -60,9 +59,9 @@ ExitStatus run_inspect(const InspectArguments& arguments, VerbContext& context) 
 
 }  // namespace
 
-void add_inspect(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("inspect", "Show what a container holds, or what a stage kind is");
-  verb->footer(
+void add_inspect(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("inspect", "Show what a container holds, or what a stage kind is");
+  verb.footer(
       "With no argument every stage kind, one a line. A name without a slash that is a container is\n"
       "shown as such; write ./fetch for any other folder that is named like a kind.\n\n"
       "Examples:\n"
@@ -71,19 +70,16 @@ void add_inspect(CLI::App& app, VerbContext& context) {
       "  colibri inspect fetch --json\n"
       "  colibri inspect --schema > configs/pipeline.schema.json");
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::Option* what = verb->add_option("DIR_OR_KIND", arguments->what, "The container, or the stage kind");
-  CLI::Option* json = verb->add_flag("--json", arguments->json, "As one JSON object");
-  CLI::Option* schema =
-      verb->add_flag("--schema", arguments->schema, "Print the JSON Schema of pipeline files, for editors");
-  schema->excludes(what)->excludes(json);
-  verb->add_flag("--markdown", arguments->markdown,
-                 "Print the reference of pipeline files as Markdown tables")
-      ->excludes(what)
-      ->excludes(json)
-      ->excludes(schema);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_inspect(*arguments, context); };
-  });
+  Option what = verb.positional("DIR_OR_KIND", arguments->what, "The container, or the stage kind");
+  Option json = verb.flag("--json", arguments->json, "As one JSON object");
+  Option schema =
+      verb.flag("--schema", arguments->schema, "Print the JSON Schema of pipeline files, for editors");
+  schema.excludes(what).excludes(json);
+  verb.flag("--markdown", arguments->markdown, "Print the reference of pipeline files as Markdown tables")
+      .excludes(what)
+      .excludes(json)
+      .excludes(schema);
+  verb.on_run(context, [arguments, &context] { return run_inspect(*arguments, context); });
 }
 
 }  // namespace colibri::cli

@@ -3,7 +3,6 @@
 // The text is cut into windows that do not overlap; each is scored as one request, its first
 // token unscored. perplexity = exp(-sum of log-probabilities / number of scored tokens).
 // A tokenizer whose template starts with a begin token puts one in front of each window.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "runtime/cli/engine_session.hpp"
 #include "runtime/cli/one_request.hpp"
 #include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -98,23 +98,21 @@ ExitStatus run_perplexity(const PerplexityArguments& arguments, VerbContext& con
 
 }  // namespace
 
-void add_perplexity(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
-  verb->footer(
+void add_perplexity(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("perplexity", "Measure how well a model predicts a text");
+  verb.footer(
       "Windows do not overlap; the first token of each is not scored.\n\n"
       "Examples:\n"
       "  colibri perplexity model book.txt --window 512");
   auto arguments = std::make_shared<PerplexityArguments>();
-  verb->add_option("MODEL", arguments->model, "Container folder")->required();
-  verb->add_option("FILE", arguments->file, "Text file, UTF-8")->required();
-  verb->add_option("--window", arguments->window, "Tokens of a window, the begin token included")
-      ->check(CLI::Range(2U, 1U << 24))
-      ->capture_default_str();
-  add_pipeline_flags(*verb, arguments->pipeline);
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_perplexity(*arguments, context); };
-  });
+  verb.positional("MODEL", arguments->model, "Container folder").required();
+  verb.positional("FILE", arguments->file, "Text file, UTF-8").required();
+  verb.option("--window", arguments->window, "Tokens of a window, the begin token included")
+      .range(2U, 1U << 24)
+      .show_default();
+  add_pipeline_flags(verb, arguments->pipeline);
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return run_perplexity(*arguments, context); });
 }
 
 }  // namespace colibri::cli

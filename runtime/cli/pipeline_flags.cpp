@@ -3,11 +3,11 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string_view>
 
 #include "io/container/file_handle.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -32,13 +32,16 @@ Override from_command_line(std::string path, std::string value, std::string flag
   return {std::move(path), std::move(value), {.kind = Origin::Kind::command_line, .file = std::move(flag)}};
 }
 
-// Splits PATH=VALUE at the first '='.
-void add_setting(const std::string& text, PipelineFlags& flags) {
+std::string check_setting(const std::string& text) {
   const std::size_t equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos) {
-    throw CLI::ValidationError("--set", "expected PATH=VALUE, as in stages.fetch.lanes=16: " + text);
-  }
-  flags.overrides.push_back(from_command_line(text.substr(0, equals), text.substr(equals + 1), "--set"));
+  if (equals != 0 && equals != std::string::npos) return {};
+  return "expected PATH=VALUE, as in stages.fetch.lanes=16: " + text;
+}
+
+// Splits PATH=VALUE at the first '='.
+Override setting_of(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  return from_command_line(text.substr(0, equals), text.substr(equals + 1), "--set");
 }
 
 // A setting given twice is a slip of which either value could be meant.
@@ -56,39 +59,33 @@ void check_given_once(const std::vector<Override>& typed, PipelineProblems& prob
 
 }  // namespace
 
-// Each value is taken as it is parsed: the order among all flags is that of the command line.
-void add_setting_flag(CLI::App& verb, PipelineFlags& flags, const std::string& flag, const std::string& path,
+// The order among all these flags is that of the command line, so that a path set twice shows by both.
+void add_setting_flag(Verb& verb, PipelineFlags& flags, const std::string& flag, const std::string& path,
                       const std::string& help) {
-  verb.add_option_function<std::string>(
-          flag,
-          [&flags, flag, path](const std::string& value) {
-            flags.overrides.push_back(from_command_line(path, value, flag));
-          },
-          help)
-      ->trigger_on_parse();
+  const auto take = [&flags, flag, path](const std::string& value) {
+    flags.overrides.push_back(from_command_line(path, value, flag));
+  };
+  verb.on_option(flag, take, help).as_parsed();
 }
 
-void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags) {
+void add_pipeline_setting_flags(Verb& verb, PipelineFlags& flags) {
   for (const ShortForm& form : kShortForms) add_setting_flag(verb, flags, form.flag, form.path, form.help);
-  verb.add_flag_callback(
-          "--virtual-placement",
-          [&flags] {
-            flags.overrides.push_back(from_command_line("virtual_placement", "true", "--virtual-placement"));
-          },
-          "Run a pipeline made for another machine: its CPUs stand for those here, memory is not bound")
-      ->trigger_on_parse();
-  verb.add_option_function<std::vector<std::string>>(
-          "--set",
-          [&flags](const std::vector<std::string>& settings) {
-            for (const std::string& setting : settings) add_setting(setting, flags);
-          },
+  const auto take_virtual = [&flags] {
+    flags.overrides.push_back(from_command_line("virtual_placement", "true", "--virtual-placement"));
+  };
+  verb.on_flag("--virtual-placement", take_virtual,
+               "Run a pipeline made for another machine: its CPUs stand for those here, memory is not bound")
+      .as_parsed();
+  verb.on_list(
+          "--set", [&flags](const std::string& text) { flags.overrides.push_back(setting_of(text)); },
           "PATH=VALUE: any value of the pipeline, as in stages.fetch.lanes=16; may be repeated")
-      ->allow_extra_args(false)
-      ->trigger_on_parse();
+      .check(check_setting)
+      .one_value_each()
+      .as_parsed();
 }
 
-void add_pipeline_flags(CLI::App& verb, PipelineFlags& flags) {
-  verb.add_option("--pipeline", flags.file, "Pipeline file; the built-in one when left out");
+void add_pipeline_flags(Verb& verb, PipelineFlags& flags) {
+  verb.option("--pipeline", flags.file, "Pipeline file; the built-in one when left out");
   add_pipeline_setting_flags(verb, flags);
 }
 

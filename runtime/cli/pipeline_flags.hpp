@@ -10,11 +10,9 @@
 #include "io/status.hpp"
 #include "topology/pipeline_spec.hpp"
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace colibri::cli {
+
+class Verb;
 
 struct PipelineFlags {
   std::string file;  // empty: the built-in pipeline
@@ -24,12 +22,12 @@ struct PipelineFlags {
 
 // A flag of a verb's own that sets one value of the pipeline: "--profile" for profile.output. `flags` must
 // outlive the parsing.
-void add_setting_flag(CLI::App& verb, PipelineFlags& flags, const std::string& flag, const std::string& path,
+void add_setting_flag(Verb& verb, PipelineFlags& flags, const std::string& flag, const std::string& path,
                       const std::string& help);
 // Declares --set and the short forms of common settings. `flags` must outlive the parsing.
-void add_pipeline_setting_flags(CLI::App& verb, PipelineFlags& flags);
+void add_pipeline_setting_flags(Verb& verb, PipelineFlags& flags);
 // Declares --pipeline FILE too.
-void add_pipeline_flags(CLI::App& verb, PipelineFlags& flags);
+void add_pipeline_flags(Verb& verb, PipelineFlags& flags);
 
 struct LoadedPipeline {
   PipelineSpec spec;

@@ -1,5 +1,4 @@
 // colibri plan: every memory size of a run, without running.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <colibri/engine.hpp>
 #include <memory>
@@ -8,6 +7,7 @@
 #include "io/container/container.hpp"
 #include "io/container/file_system.hpp"
 #include "runtime/cli/engine_session.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -57,19 +57,17 @@ ExitStatus run_plan(const PlanArguments& arguments, VerbContext& context) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("plan", "Show every memory size of a run, without running");
-  verb->footer(
+void add_plan(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("plan", "Show every memory size of a run, without running");
+  verb.footer(
       "Examples:\n"
       "  colibri plan model\n"
       "  colibri plan model --experts-memory 25% --max-rows 1024 --json");
   auto arguments = std::make_shared<PlanArguments>();
-  verb->add_option("MODEL", arguments->model, "Container folder")->required();
-  verb->add_flag("--json", arguments->json, "As JSON, sizes in bytes");
-  add_pipeline_flags(*verb, arguments->pipeline);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_plan(*arguments, context); };
-  });
+  verb.positional("MODEL", arguments->model, "Container folder").required();
+  verb.flag("--json", arguments->json, "As JSON, sizes in bytes");
+  add_pipeline_flags(verb, arguments->pipeline);
+  verb.on_run(context, [arguments, &context] { return run_plan(*arguments, context); });
 }
 
 }  // namespace colibri::cli

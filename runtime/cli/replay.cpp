@@ -1,5 +1,4 @@
 // colibri replay: what policies of keeping experts in memory would have hit in a job.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -9,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "runtime/metrics/routing_trace_reader.hpp"
 #include "stages/slot_replay.hpp"
 #include "stages/slot_table.hpp"
@@ -155,10 +154,10 @@ ExitStatus run_replay(const ReplayArguments& arguments, VerbContext& context) {
 
 }  // namespace
 
-void add_replay(CLI::App& app, VerbContext& context) {
-  CLI::App* verb =
-      app.add_subcommand("replay", "Compare policies of keeping experts in memory on a job's routing trace");
-  verb->footer(
+void add_replay(Verb& program, VerbContext& context) {
+  Verb verb =
+      program.verb("replay", "Compare policies of keeping experts in memory on a job's routing trace");
+  verb.footer(
       "Policies:\n"
       "  lru          one list over all layers; what was used longest ago goes\n"
       "  lfu          one list over all layers; what was used least often goes\n"
@@ -171,19 +170,15 @@ void add_replay(CLI::App& app, VerbContext& context) {
       "  colibri batch model requests.jsonl -o results.jsonl --trace-routing trace.jsonl\n"
       "  colibri replay trace.jsonl --policy all --slots 10,25,50%");
   auto arguments = std::make_shared<ReplayArguments>();
-  verb->add_option("FILE", arguments->trace, "The routing trace")->required();
+  verb.positional("FILE", arguments->trace, "The routing trace").required();
   std::vector<std::string> names = {"all"};
   for (const SlotPolicy policy : kSlotPolicies) names.emplace_back(slot_policy_name(policy));
-  verb->add_option("--policy", arguments->policy, "Which policy")
-      ->check(CLI::IsMember(names))
-      ->capture_default_str();
-  verb->add_option("--slots", arguments->slots, "Shares of all records, or numbers of slots")
-      ->check(CLI::Validator(check_slots, "LIST"))
-      ->capture_default_str();
-  verb->add_flag("--json", arguments->json, "As one JSON object");
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_replay(*arguments, context); };
-  });
+  verb.option("--policy", arguments->policy, "Which policy").one_of(names).show_default();
+  verb.option("--slots", arguments->slots, "Shares of all records, or numbers of slots")
+      .check(check_slots, "LIST")
+      .show_default();
+  verb.flag("--json", arguments->json, "As one JSON object");
+  verb.on_run(context, [arguments, &context] { return run_replay(*arguments, context); });
 }
 
 }  // namespace colibri::cli

@@ -1,5 +1,4 @@
 // colibri run: a pipeline file over hidden states in a file, without the model around its experts.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "runtime/cli/hidden_file.hpp"
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -156,9 +156,9 @@ ExitStatus Run::finish(const RunReport& report) {
 
 }  // namespace
 
-void add_run(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("run", "Run a pipeline over hidden states: the experts alone");
-  verb->footer(
+void add_run(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("run", "Run a pipeline over hidden states: the experts alone");
+  verb.footer(
       "The pipeline begins with block_in and ends with block_out, as configs/block.yaml does. The input is "
       "a\n"
       "safetensors file with a tensor moe_input.N [rows, hidden] for each MoE layer N to compute, as F32, "
@@ -175,18 +175,16 @@ void add_run(CLI::App& app, VerbContext& context) {
       "  COLIBRI_MODEL=model colibri run configs/block.yaml --input x.safetensors -o y.safetensors "
       "--max-rows 4096");
   auto arguments = std::make_shared<RunArguments>();
-  verb->add_option("FILE", arguments->pipeline.file, "The pipeline file")->required();
-  verb->add_option("--input", arguments->input, "safetensors file with moe_input.N")->required();
-  verb->add_option("-o,--output", arguments->output, "safetensors file to write")->required();
-  add_setting_flag(*verb, arguments->pipeline, "--model", "model",
+  verb.positional("FILE", arguments->pipeline.file, "The pipeline file").required();
+  verb.option("--input", arguments->input, "safetensors file with moe_input.N").required();
+  verb.option("-o,--output", arguments->output, "safetensors file to write").required();
+  add_setting_flag(verb, arguments->pipeline, "--model", "model",
                    "Container folder; `model` of the pipeline when left out");
-  add_setting_flag(*verb, arguments->pipeline, "--profile", "profile.output",
+  add_setting_flag(verb, arguments->pipeline, "--profile", "profile.output",
                    "File for the profile of the run (JSON)");
-  add_pipeline_setting_flags(*verb, arguments->pipeline);
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return Run(*arguments, context).run(); };
-  });
+  add_pipeline_setting_flags(verb, arguments->pipeline);
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return Run(*arguments, context).run(); });
 }
 
 }  // namespace colibri::cli

@@ -1,12 +1,11 @@
 // colibri stage: a container to a local drive.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "io/container/copy_container.hpp"
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri::cli {
@@ -49,9 +48,9 @@ ExitStatus run_stage(const StageArguments& arguments, VerbContext& context) {
 
 }  // namespace
 
-void add_stage(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("stage", "Copy a container to a local drive, verified");
-  verb->footer(
+void add_stage(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("stage", "Copy a container to a local drive, verified");
+  verb.footer(
       "For models on a network mount: experts are read at the speed of the drive that holds them. Free\n"
       "space is checked first, each chunk is compared with its checksum on the way, and the same command\n"
       "goes on where an interrupted one ended. Until it is complete the copy is no model.\n\n"
@@ -60,13 +59,11 @@ void add_stage(CLI::App& app, VerbContext& context) {
       "  colibri stage /mnt/models/qwen3 /fast/qwen3 && colibri batch /fast/qwen3 requests.jsonl -o "
       "out.jsonl");
   auto arguments = std::make_shared<StageArguments>();
-  verb->add_option("MODEL", arguments->model, "The container")->required();
-  verb->add_option("DIR", arguments->folder, "Folder that becomes its copy")->required();
-  verb->add_flag("--force", arguments->force, "Replace what lies in DIR");
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_stage(*arguments, context); };
-  });
+  verb.positional("MODEL", arguments->model, "The container").required();
+  verb.positional("DIR", arguments->folder, "Folder that becomes its copy").required();
+  verb.flag("--force", arguments->force, "Replace what lies in DIR");
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return run_stage(*arguments, context); });
 }
 
 }  // namespace colibri::cli

@@ -1,5 +1,4 @@
 // colibri synth: a container of real shape with random weights.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
@@ -8,7 +7,7 @@
 #include "runtime/cli/progress.hpp"
 #include "runtime/cli/stop_signals.hpp"
 #include "runtime/cli/value_checks.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 #include "topology/pipeline_spec.hpp"
 
 namespace colibri::cli {
@@ -51,10 +50,9 @@ std::string shape_list() {
 
 }  // namespace
 
-void add_synth(CLI::App& app, VerbContext& context) {
-  CLI::App* verb =
-      app.add_subcommand("synth", "Write a container of real shape with random weights, to measure with");
-  verb->footer(
+void add_synth(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("synth", "Write a container of real shape with random weights, to measure with");
+  verb.footer(
       "Shapes:\n" + shape_list() +
       "\nThe model takes token ids only, and what it answers means nothing. Experts are copies of a few\n"
       "random ones.\n\n"
@@ -63,26 +61,21 @@ void add_synth(CLI::App& app, VerbContext& context) {
       "  colibri synth --shape qwen3-30b-a3b --layers 8 --weights bf16 --skew 0.5 model");
   auto arguments = std::make_shared<SynthArguments>();
   SyntheticModelOptions& options = arguments->options;
-  verb->add_option("OUT_DIR", arguments->output, "Folder that becomes the container")
-      ->required()
-      ->check(CLI::Validator(check_not_empty, "DIR"));
-  verb->add_option("--shape", options.shape, "Whose shape: see below")->required();
-  verb->add_option("--layers", options.layers, "Number of layers; the shape's own when left out")
-      ->check(CLI::Range(1, 1024));
-  verb->add_option("--weights", options.weights, "Stored precision")
-      ->check(CLI::IsMember(weights_choices(false)))
-      ->capture_default_str();
-  verb->add_option("--skew", options.skew, "How unevenly experts are used: 0 evenly, 1 very unevenly")
-      ->check(CLI::Range(0.0, 4.0))
-      ->capture_default_str();
-  verb->add_option("--seed", options.seed, "The same arguments give the same files")
-      ->check(CLI::Validator(check_is_unsigned, "INTEGER"))
-      ->capture_default_str();
-  verb->add_flag("--force", options.force, "Replace what lies in OUT_DIR");
-  add_quiet_flag(*verb, context);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_synth(*arguments, context); };
-  });
+  verb.positional("OUT_DIR", arguments->output, "Folder that becomes the container")
+      .required()
+      .check(check_not_empty, "DIR");
+  verb.option("--shape", options.shape, "Whose shape: see below").required();
+  verb.option("--layers", options.layers, "Number of layers; the shape's own when left out").range(1, 1024);
+  verb.option("--weights", options.weights, "Stored precision").one_of(weights_choices(false)).show_default();
+  verb.option("--skew", options.skew, "How unevenly experts are used: 0 evenly, 1 very unevenly")
+      .range(0.0, 4.0)
+      .show_default();
+  verb.option("--seed", options.seed, "The same arguments give the same files")
+      .check(check_is_unsigned, "INTEGER")
+      .show_default();
+  verb.flag("--force", options.force, "Replace what lies in OUT_DIR");
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [arguments, &context] { return run_synth(*arguments, context); });
 }
 
 }  // namespace colibri::cli

@@ -2,7 +2,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -14,7 +13,7 @@
 #include "io/text/json_output.hpp"
 #include "io/text/jsonl_reader.hpp"
 #include "io/text/tokenizer.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -112,25 +111,23 @@ ExitStatus run_tokenize(const TokenizeArguments& arguments, VerbContext& context
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("tokenize", "Turn texts into token ids and back");
-  verb->footer(
+void add_tokenize(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("tokenize", "Turn texts into token ids and back");
+  verb.footer(
       "Each input line {\"text\": \"...\"} (other fields are ignored) gives one output line\n"
       "{\"ids\": [...], \"decoded\": \"...\"}, or {\"error\": {...}}; then the exit status is 3.\n\n"
       "Examples:\n"
       "  colibri tokenize model --jsonl texts.jsonl\n"
       "  echo '{\"text\": \"Hello\"}' | colibri tokenize tokenizer.json --jsonl - --no-special");
   auto arguments = std::make_shared<TokenizeArguments>();
-  verb->add_option("MODEL_OR_TOKENIZER_JSON", arguments->model,
-                   "A container, a checkpoint folder, or a tokenizer.json")
-      ->required();
-  verb->add_option("--jsonl", arguments->input, "The lines to read; - for standard input")->required();
-  verb->add_flag("--no-special", arguments->no_special,
-                 "Leave out the special tokens that the tokenizer puts around a text");
-  verb->add_flag("--skip-special", arguments->skip_special, "Leave special tokens out of \"decoded\"");
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_tokenize(*arguments, context); };
-  });
+  verb.positional("MODEL_OR_TOKENIZER_JSON", arguments->model,
+                  "A container, a checkpoint folder, or a tokenizer.json")
+      .required();
+  verb.option("--jsonl", arguments->input, "The lines to read; - for standard input").required();
+  verb.flag("--no-special", arguments->no_special,
+            "Leave out the special tokens that the tokenizer puts around a text");
+  verb.flag("--skip-special", arguments->skip_special, "Leave special tokens out of \"decoded\"");
+  verb.on_run(context, [arguments, &context] { return run_tokenize(*arguments, context); });
 }
 
 }  // namespace colibri::cli

@@ -2,7 +2,6 @@
 //
 // The tensors have the names that the golden checkpoints use, so that a difference can be
 // followed to the first layer that shows it.
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "io/container/file_handle.hpp"
 #include "runtime/cli/engine_session.hpp"
 #include "runtime/cli/one_request.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -122,10 +122,9 @@ ExitStatus run_trace(const TraceArguments& arguments, VerbContext& context) {
 
 }  // namespace
 
-void add_trace(CLI::App& app, VerbContext& context) {
-  CLI::App* verb =
-      app.add_subcommand("trace", "Write every intermediate value of one prompt to a safetensors file");
-  verb->footer(
+void add_trace(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("trace", "Write every intermediate value of one prompt to a safetensors file");
+  verb.footer(
       "Tensors: logits, hidden_states [layers + 1, tokens, hidden], and for each MoE layer N "
       "router_logits.N,\n"
       "experts.N, weights.N, moe_input.N, moe_output.N.\n\n"
@@ -133,13 +132,11 @@ void add_trace(CLI::App& app, VerbContext& context) {
       "  echo '[16, 19, 771, 262]' > ids.json\n"
       "  colibri trace model --tokens ids.json -o trace.safetensors");
   auto arguments = std::make_shared<TraceArguments>();
-  verb->add_option("MODEL", arguments->model, "Container folder")->required();
-  verb->add_option("--tokens", arguments->tokens_file, "File with the token ids of the prompt")->required();
-  verb->add_option("-o,--output", arguments->output, "safetensors file to write")->required();
-  add_pipeline_flags(*verb, arguments->pipeline);
-  verb->callback([arguments, &context] {
-    context.run = [arguments, &context] { return run_trace(*arguments, context); };
-  });
+  verb.positional("MODEL", arguments->model, "Container folder").required();
+  verb.option("--tokens", arguments->tokens_file, "File with the token ids of the prompt").required();
+  verb.option("-o,--output", arguments->output, "safetensors file to write").required();
+  add_pipeline_flags(verb, arguments->pipeline);
+  verb.on_run(context, [arguments, &context] { return run_trace(*arguments, context); });
 }
 
 }  // namespace colibri::cli

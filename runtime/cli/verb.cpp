@@ -1,8 +1,9 @@
 // What the verbs have in common.
 #include "runtime/cli/verb.hpp"
 
-#include <CLI/CLI.hpp>
 #include <csignal>
+
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 
@@ -10,8 +11,8 @@ ExitStatus exit_status_of_signal(int signal) noexcept {
   return signal == SIGINT ? ExitStatus::interrupted : ExitStatus::terminated;
 }
 
-void add_quiet_flag(CLI::App& verb, VerbContext& context) {
-  verb.add_flag_callback(
+void add_quiet_flag(Verb& verb, VerbContext& context) {
+  verb.on_flag(
       "-q,--quiet", [&context] { context.console.set_quiet(true); }, "Print errors and results only");
 }
 

@@ -1,8 +1,8 @@
-// A verb of the program: one file each, one function that declares it, one line in main.cpp.
+// A verb of the program: one file each, one function that declares it, one line in command_line.cpp.
 //
-// add_NAME declares the verb's flags, help and examples on the parser and, by a callback, puts
-// what is to be done into the context. Nothing runs while the command line is read, so a wrong
-// flag is reported before any work. A verb returns an exit status and never calls exit.
+// add_NAME declares the verb's flags, help and examples (verb_flags.hpp), and what is to be done, which
+// is put into the context when the command line names the verb. Nothing runs while the command line is read,
+// so a wrong flag is reported before any work. A verb returns an exit status and never calls exit.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,9 @@
 #include "io/status.hpp"
 #include "runtime/cli/console.hpp"
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace colibri::cli {
+
+class Verb;
 
 enum class ExitStatus : int {
   ok = 0,
@@ -41,23 +39,23 @@ struct VerbContext {
 };
 
 // Declares `--quiet`, for verbs that report progress.
-void add_quiet_flag(CLI::App& verb, VerbContext& context);
+void add_quiet_flag(Verb& verb, VerbContext& context);
 
-void add_bench(CLI::App& app, VerbContext& context);
-void add_convert(CLI::App& app, VerbContext& context);
-void add_inspect(CLI::App& app, VerbContext& context);
-void add_replay(CLI::App& app, VerbContext& context);
-void add_stage(CLI::App& app, VerbContext& context);
-void add_synth(CLI::App& app, VerbContext& context);
-void add_verify(CLI::App& app, VerbContext& context);
-void add_tokenize(CLI::App& app, VerbContext& context);
-void add_check(CLI::App& app, VerbContext& context);
-void add_batch(CLI::App& app, VerbContext& context);
-void add_run(CLI::App& app, VerbContext& context);
-void add_generate(CLI::App& app, VerbContext& context);
-void add_perplexity(CLI::App& app, VerbContext& context);
-void add_plan(CLI::App& app, VerbContext& context);
-void add_trace(CLI::App& app, VerbContext& context);
-void add_version(CLI::App& app, VerbContext& context);
+void add_bench(Verb& program, VerbContext& context);
+void add_convert(Verb& program, VerbContext& context);
+void add_inspect(Verb& program, VerbContext& context);
+void add_replay(Verb& program, VerbContext& context);
+void add_stage(Verb& program, VerbContext& context);
+void add_synth(Verb& program, VerbContext& context);
+void add_verify(Verb& program, VerbContext& context);
+void add_tokenize(Verb& program, VerbContext& context);
+void add_check(Verb& program, VerbContext& context);
+void add_batch(Verb& program, VerbContext& context);
+void add_run(Verb& program, VerbContext& context);
+void add_generate(Verb& program, VerbContext& context);
+void add_perplexity(Verb& program, VerbContext& context);
+void add_plan(Verb& program, VerbContext& context);
+void add_trace(Verb& program, VerbContext& context);
+void add_version(Verb& program, VerbContext& context);
 
 }  // namespace colibri::cli

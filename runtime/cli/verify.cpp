@@ -1,11 +1,10 @@
 // colibri verify: re-reads a container and compares every checksum.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "io/container/container.hpp"
 #include "runtime/cli/progress.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -23,14 +22,13 @@ ExitStatus run_verify(const std::string& folder, VerbContext& context) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("verify", "Check every checksum of a container");
-  verb->footer("Examples:\n  colibri verify model && echo intact");
+void add_verify(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("verify", "Check every checksum of a container");
+  verb.footer("Examples:\n  colibri verify model && echo intact");
   auto folder = std::make_shared<std::string>();
-  verb->add_option("DIR", *folder, "The container")->required();
-  add_quiet_flag(*verb, context);
-  verb->callback(
-      [folder, &context] { context.run = [folder, &context] { return run_verify(*folder, context); }; });
+  verb.positional("DIR", *folder, "The container").required();
+  add_quiet_flag(verb, context);
+  verb.on_run(context, [folder, &context] { return run_verify(*folder, context); });
 }
 
 }  // namespace colibri::cli

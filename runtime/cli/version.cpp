@@ -1,11 +1,10 @@
 // colibri version: what this binary is, and what it would use on this machine.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "kernels/kernel_table.hpp"
 #include "runtime/cli/kernel_choice.hpp"
-#include "runtime/cli/verb.hpp"
+#include "runtime/cli/verb_flags.hpp"
 
 namespace colibri::cli {
 namespace {
@@ -38,16 +37,14 @@ ExitStatus run_version(bool verbose, VerbContext& context) {
 
 }  // namespace
 
-void add_version(CLI::App& app, VerbContext& context) {
-  CLI::App* verb = app.add_subcommand("version", "Print the version");
-  verb->footer(
+void add_version(Verb& program, VerbContext& context) {
+  Verb verb = program.verb("version", "Print the version");
+  verb.footer(
       "COLIBRI_KERNELS=scalar (or another variant) forces the kernels of a run.\n\n"
       "Examples:\n  colibri version --verbose");
   auto verbose = std::make_shared<bool>(false);
-  verb->add_flag("--verbose", *verbose,
-                 "Also print the kernel variants, which one is chosen, and the compiler");
-  verb->callback(
-      [verbose, &context] { context.run = [verbose, &context] { return run_version(*verbose, context); }; });
+  verb.flag("--verbose", *verbose, "Also print the kernel variants, which one is chosen, and the compiler");
+  verb.on_run(context, [verbose, &context] { return run_version(*verbose, context); });
 }
 
 }  // namespace colibri::cli

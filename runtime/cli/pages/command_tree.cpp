@@ -5,6 +5,8 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/cli/command_line.hpp"
+
 namespace colibri::cli {
 namespace {
 
@@ -56,9 +58,7 @@ void read_footer(const std::string& footer, VerbPage& page) {
   while (!page.notes.empty() && page.notes.back().empty()) page.notes.pop_back();
 }
 
-}  // namespace
-
-VerbPage read_verb(const CLI::App& app, std::vector<std::string> path) {
+VerbPage read_verb(const CLI::App& app, std::vector<std::string> path = {}) {
   VerbPage page;
   page.path = std::move(path);
   page.description = app.get_description();
@@ -79,6 +79,16 @@ VerbPage read_verb(const CLI::App& app, std::vector<std::string> path) {
   }
   if (!page.verbs.empty()) page.usage += page.path.empty() ? " VERB" : " WHAT";
   return page;
+}
+
+}  // namespace
+
+VerbPage read_command_line() {
+  Console console;
+  CLI::App app;
+  VerbContext context{console, {}};
+  declare_command_line(app, context);
+  return read_verb(app);
 }
 
 std::vector<const VerbPage*> all_verbs(const VerbPage& verb) {

@@ -5,10 +5,6 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace colibri::cli {
 
 struct OptionPage {
@@ -32,7 +28,8 @@ struct VerbPage {
   std::vector<VerbPage> verbs;
 };
 
-VerbPage read_verb(const CLI::App& app, std::vector<std::string> path = {});
+// The program with all its verbs.
+VerbPage read_command_line();
 
 // The verb and all below it, in the order of the help.
 std::vector<const VerbPage*> all_verbs(const VerbPage& verb);

@@ -1,13 +1,11 @@
 // Part of the build: writes the manual page and the shells' completion into a folder.
 //
 //   colibri_pages FOLDER
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "runtime/cli/command_line.hpp"
 #include "runtime/cli/pages/command_tree.hpp"
 
 namespace {
@@ -27,11 +25,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: colibri_pages FOLDER\n", stderr);
     return 2;
   }
-  colibri::cli::Console console;
-  CLI::App app;
-  colibri::cli::VerbContext context{console, {}};
-  colibri::cli::declare_command_line(app, context);
-  const colibri::cli::VerbPage program = colibri::cli::read_verb(app);
+  const colibri::cli::VerbPage program = colibri::cli::read_command_line();
   const std::filesystem::path folder = argv[1];
   std::error_code ignored;  // a folder that cannot be made shows when files are written
   std::filesystem::create_directories(folder, ignored);
