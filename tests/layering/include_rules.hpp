@@ -1,5 +1,5 @@
-// The two rules of includes: which folders a folder may include from, and in which folder a
-// third-party library may be included at all.
+// The two rules of includes: which folders a folder may include from, and in which folder, or in which
+// files, a third-party library may be included at all.
 #pragma once
 
 #include <set>
