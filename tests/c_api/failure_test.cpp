@@ -15,6 +15,7 @@
 #include "tests/c_api/c_model.hpp"
 #include "tests/checkpoint/temporary_folder.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace {
 
@@ -67,11 +68,6 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { r
 
 namespace colibri::testing {
 namespace {
-
-double scale() {
-  const char* text = std::getenv("COLIBRI_TEST_SCALE");
-  return text == nullptr ? 1 : std::atof(text);
-}
 
 // An allocator of a host that has memory for some calls only.
 struct Host {
@@ -179,14 +175,14 @@ void fail_each(const std::filesystem::path& path, std::int64_t tries) {
 
 TEST(OperatorNew, ThatFailsIsAnErrorAtEveryCallOfCreate) {
   // At full scale each of them.
-  const double tries = scale() < 1 ? 2000 * scale() : 1e9;
+  const double tries = test_scale() < 1 ? 2000 * test_scale() : 1e9;
   fail_each(golden_container("olmoe", "config.json", "auto"), static_cast<std::int64_t>(tries));
 }
 
 TEST(OperatorNew, ThatFailsIsAnErrorWithATokenizerToo) {
   const auto demo =
       std::filesystem::path(COLIBRI_TEST_DATA).parent_path() / "configs" / "demo" / "checkpoint";
-  fail_each(container_of(demo, "config.json", "int8"), static_cast<std::int64_t>(1000 * scale()));
+  fail_each(container_of(demo, "config.json", "int8"), static_cast<std::int64_t>(1000 * test_scale()));
 }
 
 std::vector<float> rows_of_ones(const colibri_model_spec& spec, std::uint32_t rows) {

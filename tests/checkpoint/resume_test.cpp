@@ -14,6 +14,7 @@
 #include "io/container/container.hpp"
 #include "tests/checkpoint/make_checkpoint.hpp"
 #include "tests/checkpoint/temporary_folder.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri {
 namespace {
@@ -72,7 +73,7 @@ class ResumeTest : public ::testing::Test {
 
 TEST_F(ResumeTest, KilledAtAnyStepTheFilesAreTheSame) {
   std::mt19937 random(7);
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < testing::scaled(6, 2); ++round) {
     int runs = 0;
     for (bool done = false; !done; ++runs) {
       ASSERT_LT(runs, 100);
@@ -97,7 +98,7 @@ TEST_F(ResumeTest, KilledAtAnyStepTheFilesAreTheSame) {
 TEST_F(ResumeTest, KilledAtAnyTimeTheFilesAreTheSame) {
   std::mt19937 random(11);
   int kills = 0;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < testing::scaled(12, 3); ++round) {
     for (bool done = false; !done;) {
       const pid_t child = start();
       ::usleep(random() % 60'000);

@@ -11,6 +11,7 @@
 #include "io/container/container.hpp"
 #include "tests/checkpoint/make_checkpoint.hpp"
 #include "tests/checkpoint/temporary_folder.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri {
 namespace {
@@ -65,7 +66,7 @@ TEST_F(StripedConversionTest, KilledAtAnyStepTheFilesAreTheSame) {
   for (const char* drive : {"a", "b"}) fs::remove_all(folder_ / drive), fs::create_directory(folder_ / drive);
 
   std::mt19937 random(5);
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < testing::scaled(4, 1); ++round) {
     int runs = 0;
     for (bool done = false; !done; ++runs) {
       ASSERT_LT(runs, 100);

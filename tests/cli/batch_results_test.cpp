@@ -30,7 +30,7 @@ Json openai_line(const std::string& id, Json body) {
 }
 
 TEST(BatchResults, TheDemoCompletes) {
-  const std::vector<Json> requests = demo_requests();
+  const std::vector<Json> requests = compared_requests();
   const BatchRun batch(jsonl(requests), {"--experts-memory", "25%"});
   ASSERT_EQ(batch.status(), 0) << batch.err();
   const auto results = batch.results();

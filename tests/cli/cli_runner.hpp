@@ -22,7 +22,7 @@ struct RunOptions {
   std::vector<std::pair<std::string, std::string>> environment;
   std::string working_directory;  // empty: that of the test
   std::string output_file;        // where standard output goes instead of RunResult::out
-  std::chrono::milliseconds timeout{120000};
+  std::chrono::milliseconds timeout{300000};
 };
 
 struct RunResult {

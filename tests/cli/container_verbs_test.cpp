@@ -243,7 +243,8 @@ TEST_F(ContainerVerbs, AStageThatASignalStoppedGoesOn) {
   for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
     fs::remove_all(copy);
     RunningProgram program({kColibriProgram, "stage", model_, copy}, {});
-    while (!fs::exists(copy) && !program.ended()) std::this_thread::yield();
+    // Killed between the two folders that it makes it leaves an empty one: not unfinished, not begun.
+    while (!fs::exists(copy + "/stage.partial") && !program.ended()) std::this_thread::yield();
     program.send(signal);
     const RunResult stopped = program.wait();
     if (stopped.status != 0) {

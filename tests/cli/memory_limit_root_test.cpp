@@ -13,6 +13,7 @@
 #include "tests/cli/demo_model.hpp"
 #include "tests/support/control_group.hpp"
 #include "tests/support/refuse_system_call.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri::test {
 namespace {
@@ -22,11 +23,6 @@ using colibri::testing::ControlGroup;
 constexpr std::uint64_t kMiB = 1ULL << 20;
 // Steps small enough for the experts to be most of what is planned; all that is auto is left to the program.
 const std::vector<std::string> kSettings = {"--max-rows", "64", "--set", "memory.dynamic=64MiB"};
-
-double test_scale() {
-  const char* scale = std::getenv("COLIBRI_TEST_SCALE");
-  return scale == nullptr ? 1.0 : std::atof(scale);
-}
 
 // The number after a word at the beginning of a line.
 std::uint64_t value_of(const std::string& text, const std::string& word) {
@@ -64,7 +60,7 @@ TEST_P(MemoryLimit, AJobStreamsFourTimesWhatItMayKeep) {
   const TemporaryFolder folder;
   const std::string model = folder.file("model");
   const RunResult made = run_colibri({"synth", "--shape", "olmoe-1b-7b", "--layers",
-                                      test_scale() < 1 ? "1" : "2", "--weights", "int8", "-q", model});
+                                      testing::test_scale() < 1 ? "1" : "2", "--weights", "int8", "-q", model});
   ASSERT_EQ(made.status, 0) << made.err;
 
   // What the program needs with a quarter of the experts, of which auto takes four fifths of the limit.

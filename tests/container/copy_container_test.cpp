@@ -14,6 +14,7 @@
 #include "io/container/container.hpp"
 #include "tests/checkpoint/make_checkpoint.hpp"
 #include "tests/checkpoint/temporary_folder.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri {
 namespace {
@@ -156,7 +157,7 @@ TEST_F(CopyContainerTest, LongerRemainsAreCutOff) {
 
 TEST_F(CopyContainerTest, KilledAtAnyMomentItIsTakenUp) {
   std::mt19937 random(3);
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < testing::scaled(4, 1); ++round) {
     fs::remove_all(copy());
     int runs = 0;
     for (bool finished = false; !finished; ++runs) {

@@ -11,6 +11,7 @@
 #include "tests/engine/job_source.hpp"
 #include "tests/support/golden_model.hpp"
 #include "tests/support/hooked_stages.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri::testing {
 namespace {
@@ -144,10 +145,8 @@ INSTANTIATE_TEST_SUITE_P(Executors, Cancel, ::testing::Bool(),
 // Engines that go at some moment of a job in another thread. COLIBRI_TEST_SCALE times 1,000 under the label
 // big, a tenth otherwise.
 TEST(Destruction, WithRequestsInFlight) {
-  const char* scale = std::getenv("COLIBRI_TEST_SCALE");
-  const double factor = scale == nullptr ? 1.0 : std::atof(scale);
   const bool big = std::getenv("COLIBRI_TEST_BIG") != nullptr;
-  const int rounds = std::max(10, static_cast<int>((big ? 1000 : 100) * factor));
+  const int rounds = scaled(big ? 1000 : 100, 10);
   const auto container = golden_container(kModel, "config.json", "auto");
   const std::vector<std::int32_t> prompt = golden_cases(kModel).at(0).prompt;
   int cancelled = 0;

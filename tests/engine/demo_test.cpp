@@ -24,7 +24,8 @@ std::string read_file(const fs::path& path) {
 
 nlohmann::json demo_golden() { return nlohmann::json::parse(read_file(demo_folder() / "golden.json")); }
 
-// Whether all documents are scored; a sanitizer, which takes fifteen times as long, has enough of a few.
+// Whether all documents are scored and all prompts continued; a sanitizer, which takes fifteen times as long, has
+// enough of a few.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kAllDocuments = false;
 #else
@@ -41,7 +42,7 @@ std::vector<std::string> documents() {
       all.back() += c;
     }
   }
-  if (!kAllDocuments) all.resize(4);
+  if (!kAllDocuments) all.resize(2);
   return all;
 }
 
@@ -96,13 +97,14 @@ TEST(Demo, GreedyContinuations) {
   const nlohmann::json golden = demo_golden();
   std::vector<Request> requests;
   std::vector<std::vector<std::int32_t>> expected;
-  for (const auto& one : golden.at("greedy")) {
+  ASSERT_GE(golden.at("greedy").size(), 39U);
+  for (std::size_t i = 0; i < golden.at("greedy").size(); i += kAllDocuments ? 1 : 3) {
+    const auto& one = golden.at("greedy")[i];
     expected.push_back(one.at("greedy_ids").get<std::vector<std::int32_t>>());
     requests.push_back(generate_request(one.at("prompt_ids").get<std::vector<std::int32_t>>(),
                                         static_cast<std::uint32_t>(expected.back().size())));
     requests.back().ignore_eos = true;
   }
-  ASSERT_GE(requests.size(), 39U);
   const JobRun run = run_job(*engine, std::move(requests));
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(run.results[i].tokens, expected[i]) << i;
   EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);

@@ -218,7 +218,7 @@ TEST(SharedExperts, EveryFetchReadsAhead) {
 }
 
 // 48 unless COLIBRI_TEST_SCALE says less; sanitizers run a fraction.
-int seeds() { return std::max(4, static_cast<int>(48 * std::min(test_scale(), 1.0))); }
+int seeds() { return scaled(48, 4); }
 
 TEST(SharedExperts, AnyOrderOfWorkGivesTheSameBits) {
   const auto container = golden_container("qwen2_moe", "config.json", "auto");

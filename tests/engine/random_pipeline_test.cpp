@@ -27,7 +27,7 @@ constexpr const char* kModel = "qwen2_moe";  // shared expert, a dense layer bet
 // Hundreds in the quick tests, thousands under the label big.
 int rounds(int quick, int big) {
   const bool many = std::getenv("COLIBRI_TEST_BIG") != nullptr;
-  return std::max(20, static_cast<int>((many ? big : quick) * std::min(test_scale(), 1.0)));
+  return scaled(many ? big : quick, 20);
 }
 
 class RandomPipelines : public ::testing::Test {

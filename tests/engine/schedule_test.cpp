@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kModel = "qwen2_moe";  // shared expert, a dense layer between MoE layers
 
 // 200, a fraction under sanitizers and at smaller scales.
-int seeds() { return std::max(5, static_cast<int>(200 * std::min(test_scale(), 1.0))); }
+int seeds() { return scaled(200, 5); }
 
 std::vector<Request> requests() { return small_requests(kModel, 5); }
 

@@ -10,6 +10,7 @@
 #include "io/read/virtual_device.hpp"
 #include "runtime/engine/step_scheduler.hpp"
 #include "tests/support/golden_model.hpp"
+#include "tests/support/test_scale.hpp"
 #include "tests/support/watchdog.hpp"
 
 namespace colibri::testing {
@@ -85,6 +86,7 @@ class Sweep : public ::testing::TestWithParam<const char*> {
 
 // Steps come back before their results, or several are computed at a time while others wait for the drive.
 TEST_P(Sweep, SmallStepsGiveTheSameBitsInAnyOrder) {
+  const auto seeds = static_cast<std::uint32_t>(scaled(12, 4));
   std::vector<std::vector<std::uint32_t>> expected;
   for (const char* in_flight : {"1", "2", "3"}) {
     const auto engine = open({{"memory.experts", "25%"},
@@ -93,7 +95,7 @@ TEST_P(Sweep, SmallStepsGiveTheSameBitsInAnyOrder) {
                               {"steps.in_flight", in_flight}},
                              false);
     ASSERT_NE(engine, nullptr);
-    for (std::uint32_t seed = 0; seed < 12; ++seed) {
+    for (std::uint32_t seed = 0; seed < seeds; ++seed) {
       SCOPED_TRACE(std::string(in_flight) + " in flight, seed " + std::to_string(seed));
       const auto device = std::make_shared<VirtualDevice>(
           std::vector<DeviceLaw>{{.bytes_per_second = 200'000'000, .channels = 1 + seed % 4}});

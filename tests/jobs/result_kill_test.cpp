@@ -13,12 +13,13 @@
 
 #include "io/text/result_file.hpp"
 #include "tests/jobs/temporary_folder.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri {
 namespace {
 
 constexpr std::uint64_t kLines = 4000;
-constexpr int kKills = 60;
+const int kKills = testing::scaled(60, 15);
 constexpr int kSkipped = 10;  // exit code of a job with nothing left to do
 
 std::string result_line(std::uint64_t index) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/kernels/kernel_testing.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri::kernels::testing {
 namespace {
@@ -223,6 +224,7 @@ std::vector<float> row_of(const std::vector<float>& rows, std::size_t row, std::
 // tile.
 TEST_P(AttentionKernel, RowsTogetherOrAloneGiveTheSameBits) {
   constexpr std::uint32_t kMostRows = 257, kContext = 400;
+  const std::uint32_t step = colibri::testing::test_scale() < 1 ? 3 : 1;
   for (const Shape shape : {Shape{1, 1, 20}, Shape{6, 2, 16}, Shape{7, 1, 8}}) {
     const std::size_t width = std::size_t{shape.heads} * shape.head_dim;
     const std::vector<float> query = Random(3).normals(kContext * width, 2.0F);  // of each position
@@ -232,7 +234,7 @@ TEST_P(AttentionKernel, RowsTogetherOrAloneGiveTheSameBits) {
         std::vector<std::vector<float>> alone;
         for (std::uint32_t position = 0; position < kContext; ++position)
           alone.push_back(cache.run(variant(), position, window, row_of(query, position, width)));
-        for (std::uint32_t rows = 1; rows <= kMostRows; rows += rows < 70 ? 1 : 17) {
+        for (std::uint32_t rows = 1; rows <= kMostRows; rows += rows < 70 ? step : 17) {
           const std::uint32_t position = rows * 37 % (kContext - rows + 1);
           const auto first = query.begin() + static_cast<std::ptrdiff_t>(position * width);
           const std::vector<float> together = cache.run_rows(

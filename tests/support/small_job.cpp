@@ -48,9 +48,4 @@ std::vector<std::vector<std::uint32_t>> result_bits(const JobRun& run) {
   return all;
 }
 
-double test_scale() {
-  const char* scale = std::getenv("COLIBRI_TEST_SCALE");
-  return scale == nullptr ? 1.0 : std::atof(scale);
-}
-
 }  // namespace colibri::testing

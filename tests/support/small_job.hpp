@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/golden_model.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri::testing {
 
@@ -14,8 +15,5 @@ std::vector<Request> small_requests(const std::string& model, std::size_t count)
 
 // Of each result its tokens, and the bits of all its numbers. A result with an error fails the test.
 std::vector<std::vector<std::uint32_t>> result_bits(const JobRun& run);
-
-// COLIBRI_TEST_SCALE, 1 when it is not set.
-double test_scale();
 
 }  // namespace colibri::testing
