@@ -325,13 +325,11 @@ run_all_tests() {
   run_tests release big -L '^big$' -j 1
   run_tests release root -L '^root$' -j 1
   build_preset asan colibri_sanitized_tests
-  # Those labelled memory-elsewhere are about order and threads; the code that they go through runs in others.
+  # What the labels say: tests/CMakeLists.txt.
   run_tests asan address+undefined -L '^quick$' -LE '^(not-sanitized|memory-elsewhere)$' -j 2
   run_tests asan address+undefined-soak -L '^soak$' -j 1
   run_tests asan fuzz -L '^fuzz$' -j 2
   build_preset tsan colibri_sanitized_tests
-  # Tests labelled single-thread have no threads to get wrong; those labelled threads-elsewhere start the program
-  # over what tests of the engine and other runs of the program go through with all its threads.
   run_tests tsan thread -L '^quick$' -LE '^(not-sanitized|single-thread|threads-elsewhere)$' -j 2
   run_tests tsan thread-soak -L '^soak$' -j 1
 }

@@ -7,61 +7,61 @@
 namespace colibri::cli {
 
 Option Option::required() {
-  parsed_->required();
+  option_->required();
   return *this;
 }
 
 Option Option::check(ValueCheck check, const std::string& value_name) {
-  parsed_->check(CLI::Validator(check, value_name));
+  option_->check(CLI::Validator(check, value_name));
   return *this;
 }
 
 Option Option::one_of(std::vector<std::string> choices) {
-  parsed_->check(CLI::IsMember(std::move(choices)));
+  option_->check(CLI::IsMember(std::move(choices)));
   return *this;
 }
 
 Option Option::range(int lowest, int highest) {
-  parsed_->check(CLI::Range(lowest, highest));
+  option_->check(CLI::Range(lowest, highest));
   return *this;
 }
 
 Option Option::range(std::uint32_t lowest, std::uint32_t highest) {
-  parsed_->check(CLI::Range(lowest, highest));
+  option_->check(CLI::Range(lowest, highest));
   return *this;
 }
 
 Option Option::range(double lowest, double highest) {
-  parsed_->check(CLI::Range(lowest, highest));
+  option_->check(CLI::Range(lowest, highest));
   return *this;
 }
 
 Option Option::show_default() {
-  parsed_->capture_default_str();
+  option_->capture_default_str();
   return *this;
 }
 
 Option Option::excludes(const Option& other) {
-  parsed_->excludes(other.parsed_);
+  option_->excludes(other.option_);
   return *this;
 }
 
 Option Option::separated_by(char separator) {
-  parsed_->delimiter(separator);
+  option_->delimiter(separator);
   return *this;
 }
 
 Option Option::one_value_each() {
-  parsed_->allow_extra_args(false);
+  option_->allow_extra_args(false);
   return *this;
 }
 
 Option Option::as_parsed() {
-  parsed_->trigger_on_parse();
+  option_->trigger_on_parse();
   return *this;
 }
 
-bool Option::given() const { return parsed_->count() > 0; }
+bool Option::given() const { return option_->count() > 0; }
 
 Verb Verb::verb(const std::string& name, const std::string& description) {
   return Verb(*parser_->add_subcommand(name, description));

@@ -1,8 +1,8 @@
 // How a verb declares what it takes: options with values, flags without, positionals by their place.
 //
 // Thin handles on the parser, CLI11, whose headers take longer to compile than any verb: verbs include this
-// one. Handles may be copied; what they stand for lives as long as the parser. Variables and functions that
-// are handed over must outlive the parsing.
+// one. Handles may be copied; what they stand for lives as long as the parser. Variables must outlive the
+// parsing; the parser and what on_run captures must outlive the run.
 //
 //   Verb verb = program.verb("verify", "Check every checksum of a container");
 //   verb.positional("DIR", *folder, "The container").required();
@@ -30,7 +30,7 @@ using ValueCheck = std::string (*)(const std::string& text);
 // the order of their declaration.
 class Option {
  public:
-  explicit Option(CLI::Option& parsed) : parsed_(&parsed) {}
+  explicit Option(CLI::Option& option) : option_(&option) {}
 
   Option required();
   // `value_name` stands in the help for what is checked: "SIZE".
@@ -55,7 +55,7 @@ class Option {
   bool given() const;
 
  private:
-  CLI::Option* parsed_;
+  CLI::Option* option_;
 };
 
 // A verb, a group of verbs, or the program itself.

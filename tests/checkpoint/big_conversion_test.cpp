@@ -14,6 +14,7 @@
 #include "io/container/container.hpp"
 #include "tests/checkpoint/make_checkpoint.hpp"
 #include "tests/checkpoint/temporary_folder.hpp"
+#include "tests/support/test_scale.hpp"
 
 namespace colibri {
 namespace {
@@ -23,18 +24,12 @@ using test::TemporaryFolder;
 
 constexpr std::uint64_t kLimitBytes = 1ULL << 30;
 
-double scale() {
-  const char* text = std::getenv("COLIBRI_TEST_SCALE");
-  const double value = text == nullptr ? 1.0 : std::strtod(text, nullptr);
-  return value > 0.0 ? value : 1.0;
-}
-
 // Shape of a Qwen3-30B layer with as many experts as make 4 GB in four layers.
 test::SyntheticCheckpoint big_shape() {
   test::SyntheticCheckpoint shape{.hidden_size = 2048, .intermediate_size = 768, .num_layers = 4};
   const double expert_bytes = 3.0 * shape.hidden_size * shape.intermediate_size * 2;
   shape.num_experts =
-      static_cast<std::uint32_t>(std::max(4.0, std::ceil(4e9 * scale() / (4 * expert_bytes))));
+      static_cast<std::uint32_t>(std::max(4.0, std::ceil(4e9 * testing::test_scale() / (4 * expert_bytes))));
   shape.num_heads = 32;
   shape.num_kv_heads = 4;
   shape.head_dim = 128;
@@ -130,7 +125,8 @@ TEST_F(BigConversion, PeakMemoryIsBelowOneGiB) {
   RecordProperty("peak_bytes", std::to_string(*peak));
   const auto container = Container::open(*folder_ / "out");
   ASSERT_TRUE(container) << container.status().to_string();
-  EXPECT_GT((*container)->expert_bytes(), static_cast<std::uint64_t>(3.9e9 * std::min(1.0, scale())));
+  EXPECT_GT((*container)->expert_bytes(),
+            static_cast<std::uint64_t>(3.9e9 * std::min(1.0, testing::test_scale())));
 }
 
 TEST_F(BigConversion, WorksUnderAMemoryLimit) {

@@ -192,8 +192,11 @@ TEST_F(Interrupted, ByKillsAtRandomMoments) {
   int kills = 0;
   bool mixed = false;  // whether a kill ever left some results and not all
   while (kills < kKills) {
+    const std::size_t before = lines_there();
     RunningProgram program(command({"--resume"}), {});
-    std::this_thread::sleep_for(milliseconds{20 + random() % 400});
+    // Every other one dies soon after a result was written, however long a slow machine takes until then.
+    if (kills % 2 == 1) wait_for_lines(program, before + 1);
+    std::this_thread::sleep_for(milliseconds{random() % (kills % 2 == 1 ? 20 : 400)});
     program.send(SIGKILL);
     const RunResult run = program.wait();
     if (run.status == 128 + SIGKILL) {

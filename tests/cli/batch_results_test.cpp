@@ -29,6 +29,7 @@ Json openai_line(const std::string& id, Json body) {
   return {{"custom_id", id}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", std::move(body)}};
 }
 
+// All of the demo; under sanitizers some of it.
 TEST(BatchResults, TheDemoCompletes) {
   const std::vector<Json> requests = compared_requests();
   const BatchRun batch(jsonl(requests), {"--experts-memory", "25%"});

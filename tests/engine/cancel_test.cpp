@@ -142,8 +142,8 @@ TEST_P(Cancel, ASecondJobAtTheSameTimeIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Executors, Cancel, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "stepped" : "threads"; });
 
-// Engines that go at some moment of a job in another thread. COLIBRI_TEST_SCALE times 1,000 under the label
-// big, a tenth otherwise.
+// Engines that go at some moment of a job in another thread: 1,000 under the label big, a tenth otherwise,
+// fewer at small scales.
 TEST(Destruction, WithRequestsInFlight) {
   const bool big = std::getenv("COLIBRI_TEST_BIG") != nullptr;
   const int rounds = scaled(big ? 1000 : 100, 10);

@@ -27,9 +27,9 @@ nlohmann::json demo_golden() { return nlohmann::json::parse(read_file(demo_folde
 // Whether all documents are scored and all prompts continued; a sanitizer, which takes fifteen times as long, has
 // enough of a few.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kAllDocuments = false;
+constexpr bool kWholeDemo = false;
 #else
-constexpr bool kAllDocuments = true;
+constexpr bool kWholeDemo = true;
 #endif
 
 // Documents of the held-out text, separated by form feeds.
@@ -42,7 +42,7 @@ std::vector<std::string> documents() {
       all.back() += c;
     }
   }
-  if (!kAllDocuments) all.resize(2);
+  if (!kWholeDemo) all.resize(2);
   return all;
 }
 
@@ -80,12 +80,12 @@ TEST(Demo, LogProbabilitiesOfHeldOutDocuments) {
   ASSERT_NE(engine, nullptr);
   const nlohmann::json golden = demo_golden();
   const auto [sums, scored] = score_documents(*engine);
-  ASSERT_EQ(sums.size(), kAllDocuments ? golden.at("heldout").size() : documents().size());
+  ASSERT_EQ(sums.size(), kWholeDemo ? golden.at("heldout").size() : documents().size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     // The sum of several hundred terms that are each given to 5e-3 at worst and 1e-4 typically.
     EXPECT_NEAR(sums[i], golden["heldout"][i].at("logprob_sum").get<double>(), 0.05) << "document " << i;
   }
-  if (kAllDocuments) {
+  if (kWholeDemo) {
     EXPECT_EQ(scored, golden.at("scored_tokens").get<std::size_t>());
     EXPECT_NEAR(perplexity(sums, scored), golden.at("perplexity").get<double>(), 1e-3);
   }
@@ -98,7 +98,7 @@ TEST(Demo, GreedyContinuations) {
   std::vector<Request> requests;
   std::vector<std::vector<std::int32_t>> expected;
   ASSERT_GE(golden.at("greedy").size(), 39U);
-  for (std::size_t i = 0; i < golden.at("greedy").size(); i += kAllDocuments ? 1 : 3) {
+  for (std::size_t i = 0; i < golden.at("greedy").size(); i += kWholeDemo ? 1 : 3) {
     const auto& one = golden.at("greedy")[i];
     expected.push_back(one.at("greedy_ids").get<std::vector<std::int32_t>>());
     requests.push_back(generate_request(one.at("prompt_ids").get<std::vector<std::int32_t>>(),

@@ -217,7 +217,7 @@ TEST(SharedExperts, EveryFetchReadsAhead) {
   EXPECT_EQ(run.report.bytes_read, run.report.distinct_bytes);
 }
 
-// 48 unless COLIBRI_TEST_SCALE says less; sanitizers run a fraction.
+// 48 unless COLIBRI_TEST_SCALE says less.
 int seeds() { return scaled(48, 4); }
 
 TEST(SharedExperts, AnyOrderOfWorkGivesTheSameBits) {

@@ -2,7 +2,6 @@
 // the threads, to the bit, and every job ends.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 
 #include "runtime/engine/step_scheduler.hpp"
@@ -16,7 +15,7 @@ namespace {
 
 constexpr const char* kModel = "qwen2_moe";  // shared expert, a dense layer between MoE layers
 
-// 200, a fraction under sanitizers and at smaller scales.
+// 200, fewer at smaller scales.
 int seeds() { return scaled(200, 5); }
 
 std::vector<Request> requests() { return small_requests(kModel, 5); }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz_target.hpp"
+#include "tests/support/test_scale.hpp"
 
 // Called by sanitizers before they end the process; not there in other builds.
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
@@ -132,10 +133,9 @@ std::uint64_t hash_of(const std::string& name) {
   return hash;
 }
 
-std::uint64_t scaled(std::uint64_t mutations) {
-  const char* text = std::getenv("COLIBRI_TEST_SCALE");
-  const double scale = text == nullptr ? 1.0 : std::strtod(text, nullptr);
-  return std::max<std::uint64_t>(10, static_cast<std::uint64_t>(static_cast<double>(mutations) * std::max(scale, 0.0)));
+std::uint64_t at_scale(std::uint64_t mutations) {
+  return std::max<std::uint64_t>(
+      10, static_cast<std::uint64_t>(static_cast<double>(mutations) * testing::test_scale()));
 }
 
 int main_of_driver(int argc, char** argv) {
@@ -161,7 +161,7 @@ int main_of_driver(int argc, char** argv) {
     std::fprintf(stderr, "no files in the corpus: %s\n", argv[1]);
     return 1;
   }
-  const std::uint64_t mutations = scaled(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000);
+  const std::uint64_t mutations = at_scale(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000);
   for (std::size_t i = 0; i < corpus.size(); ++i) {
     run(corpus[i]);
     Mutator mutator(corpus, hash_of(paths[i].filename().string()));
